@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kThreadsMax = 16;    // one suffices, unless a file's server does not answer
 constexpr int kMessagesMax = 10'000;  // more than any socket's queue has
+constexpr int kDepthMax = 8;          // of sockets in the queues of others; Linux allows 5
 
 int domain_of(int fd) {
   int domain = AF_UNSPEC;
@@ -39,22 +40,32 @@ bool receive_fds(int socket, std::vector<Fd>& fds) {
   return true;
 }
 
-// Without waiting where that can be avoided: sockets do not linger, and those of this machine are
-// empty.
-void close_patiently(Fd first) {
-  std::vector<Fd> open;
-  open.push_back(std::move(first));
-  while (!open.empty()) {
-    const Fd fd = std::move(open.back());
-    open.pop_back();
-    const int domain = domain_of(fd.get());
-    if (domain == AF_UNSPEC) continue;
-    (void)shutdown(fd.get(), SHUT_RDWR);  // nothing more comes
-    for (int i = 0; domain == AF_UNIX && i < kMessagesMax && receive_fds(fd.get(), open); ++i) {
-    }
-    const linger none{};
-    (void)setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+void close_patiently(Fd fd, int depth);
+
+// Takes one message after the other, so few descriptors are open at a time.
+void empty(int socket, int depth) {
+  for (int i = 0; i < kMessagesMax; ++i) {
+    std::vector<Fd> passed;
+    if (!receive_fds(socket, passed)) return;
+    for (Fd& fd : passed) close_patiently(std::move(fd), depth + 1);
   }
+}
+
+// Without waiting where that can be avoided: sockets do not linger, and those of this machine are
+// empty. Only one thread at a time looks into sockets that came through others: each level has
+// the descriptors of one message open.
+void close_patiently(Fd fd, int depth) {
+  static std::mutex nested;
+  const int domain = domain_of(fd.get());
+  if (domain == AF_UNSPEC) return;
+  (void)shutdown(fd.get(), SHUT_RDWR);  // nothing more comes
+  if (domain == AF_UNIX && depth < kDepthMax) {
+    std::unique_lock<std::mutex> lock;
+    if (depth == 1) lock = std::unique_lock(nested);
+    empty(fd.get(), depth);
+  }
+  const linger none{};
+  (void)setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
 
 class Closer {
@@ -86,7 +97,7 @@ class Closer {
       Fd fd = std::move(waiting_.front());
       waiting_.pop_front();
       lock.unlock();
-      close_patiently(std::move(fd));
+      close_patiently(std::move(fd), 0);
     }
   }
 

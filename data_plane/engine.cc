@@ -21,6 +21,7 @@ constexpr size_t kEventsPerTurn = 64;
 // Usually one; a few, because the next may arrive before the last one's link has closed.
 constexpr size_t kEchoesMax = 4;
 constexpr int kSleepMsMax = 100;
+constexpr Nanos kFruitlessMax = 10 * kMillisecond;
 constexpr int kIdleSleepMsMax = 1000;  // without a job
 
 }  // namespace
@@ -283,7 +284,10 @@ void Engine::sleep() {
   for (const auto& [id, job] : jobs_) job->set_sleeping(true);
   std::array<epoll_event, 16> ready;
   const bool waits = !nothing_waits();
-  epoll_wait(epoll_.get(), ready.data(), ready.size(), waits ? 0 : sleep_ms());
+  // What a rank does is usually done within microseconds. A rank that was stopped or wrote garbage
+  // does nothing for long, and then a look every millisecond is enough.
+  const int pause_ms = transport_->now() - idle_since_ > kFruitlessMax ? 1 : 0;
+  epoll_wait(epoll_.get(), ready.data(), ready.size(), waits ? pause_ms : sleep_ms());
   for (const auto& [id, job] : jobs_) job->set_sleeping(false);
 }
 

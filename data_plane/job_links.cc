@@ -83,12 +83,14 @@ void JobLinks::forget_credits(uint32_t peer, uint32_t tensor, uint32_t frames) {
 
 // Ids begin at 1, so an unused frame belongs to no tensor. Control plane only: it checks every
 // frame.
-bool JobLinks::sends(uint32_t tensor) const {
-  return std::ranges::any_of(peers_, [&](const Peer& peer) {
-    return std::ranges::any_of(peer.out.frames, [&](const Waiting& frame) {
-      return frame.record.operation.tensor == tensor;
-    });
-  });
+std::set<uint32_t> JobLinks::sending_among(std::span<const uint32_t> tensors) const {
+  const std::set<uint32_t> wanted(tensors.begin(), tensors.end());
+  std::set<uint32_t> found;
+  for (const Peer& peer : peers_)
+    for (const Waiting& frame : peer.out.frames)
+      if (const uint32_t id = frame.record.operation.tensor; id != 0 && wanted.contains(id))
+        found.insert(id);
+  return found;
 }
 
 void JobLinks::add_peers(const std::vector<std::string>& addresses) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,8 +54,8 @@ class JobLinks {
   // ... and its credits that wait for the peer's link are not sent: their rounds will not take
   // place.
   void forget_credits(uint32_t peer, uint32_t tensor, uint32_t frames);
-  // Whether a data frame of the tensor waits or is in flight.
-  bool sends(uint32_t tensor) const;
+  // Those of `tensors` of which a data frame waits or is in flight.
+  std::set<uint32_t> sending_among(std::span<const uint32_t> tensors) const;
 
   // Adds peers after the known ones.
   void add_peers(const std::vector<std::string>& addresses);

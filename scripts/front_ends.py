@@ -27,7 +27,7 @@ FRONT_ENDS = {
     "Horovod: PyTorch": ["horovod/torch"],
     "Horovod: TensorFlow": ["horovod/tensorflow"],
     "Horovod: Keras": ["horovod/keras", "horovod/tensorflow/keras"],
-    "Horovod: MXNet": ["horovod/mxnet.py"],
+    "Horovod: MXNet": ["horovod/mxnet"],
 }
 SHARED = "shared by all"
 EXCHANGE = "of it, the exchange of gradients for all but PyTorch"

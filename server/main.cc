@@ -21,6 +21,7 @@
 
 #include "common/daemon/daemon_log.h"
 #include "common/daemon/daemon_monitor.h"
+#include "common/daemon/descriptor_limit.h"
 #include "common/daemon/reload.h"
 #include "common/environment/state_folder.h"
 #include "common/errors.h"
@@ -369,6 +370,7 @@ Status run(int argc, char** argv, const sigset_t& signals) {
 }  // namespace gradbus
 
 int main(int argc, char** argv) {
+  gradbus::raise_descriptor_limit();
   auto shard = gradbus::shard_arguments(argc, argv);
   const gradbus::Status status = shard ? gradbus::become_shard(std::move(*shard))
                                        : gradbus::run(argc, argv, gradbus::block_signals());

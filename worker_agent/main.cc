@@ -2,7 +2,6 @@
 // the conductor until a signal ends it.
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include "common/cgroup.h"
 #include "common/daemon/daemon_log.h"
 #include "common/daemon/daemon_monitor.h"
+#include "common/daemon/descriptor_limit.h"
 #include "common/daemon/reload.h"
 #include "common/daemon/service_manager.h"
 #include "common/endpoint.h"
@@ -188,15 +188,6 @@ Fd open_signals() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before any thread exists
   signal(SIGPIPE, SIG_IGN);
   return Fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
-// A client needs four descriptors, and a link of a job a few more. The usual soft limit of 1,024 is
-// too low for --clients-max.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // Every user of the machine can reach loopback addresses.

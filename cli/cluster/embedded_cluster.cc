@@ -158,7 +158,7 @@ Result<EmbeddedCluster::Daemon> EmbeddedCluster::make_daemon(DaemonSpec spec) {
   std::vector<OutputPipe> pipes;
   pipes.push_back({std::move(log.value().read),
                    std::make_unique<TailStream>(screen_, Label{"[" + spec.name + "] ", 0}, verbose_,
-                                                last_line)});
+                                                TailStream::Lines{last_line, shown_wait_})});
   Process process("embedded " + spec.name, child.take(), std::move(pipes), guard_);
   return Daemon{std::move(spec), std::move(process), std::move(ready.value().read), last_line};
 }

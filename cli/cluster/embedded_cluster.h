@@ -88,6 +88,7 @@ class EmbeddedCluster {
   Screen& screen_;
   OrphanGuard& guard_;
   bool verbose_;
+  std::shared_ptr<std::string> shown_wait_ = std::make_shared<std::string>();
   std::unique_ptr<PrivateDir> directory_;
   std::string token_file_;
   std::unique_ptr<LinkLab> lab_;

@@ -61,6 +61,10 @@ Variables rank_variables(const RankIdentity& identity) {
                          {"WORLD_SIZE", std::to_string(identity.size)},
                          {"LOCAL_RANK", std::to_string(identity.local_rank)},
                          {"LOCAL_WORLD_SIZE", std::to_string(identity.local_size)},
+                         {"HOROVOD_RANK", std::to_string(identity.rank)},
+                         {"HOROVOD_SIZE", std::to_string(identity.size)},
+                         {"HOROVOD_LOCAL_RANK", std::to_string(identity.local_rank)},
+                         {"HOROVOD_LOCAL_SIZE", std::to_string(identity.local_size)},
                          {"PYTHONUNBUFFERED", "1"}};
   add_given(variables, "GRADBUS_SOCKET", identity.socket);
   add_given(variables, "GRADBUS_COORDINATOR", identity.coordinator);

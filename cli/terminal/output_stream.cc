@@ -4,12 +4,18 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 #include "common/errors.h"
 #include "common/system_error.h"
 
 namespace gradbus {
+namespace {
+
+constexpr double kLongWaitSeconds = 10;
+
+}  // namespace
 
 LineStream::LineStream(Screen& screen, Target target, Label label, bool live)
     : screen_(screen), target_(target), label_(std::move(label)), live_(live) {}
@@ -66,12 +72,25 @@ void FileStream::push(std::string_view bytes) {
   }
 }
 
-TailStream::TailStream(Screen& screen, Label label, bool verbose,
-                       std::shared_ptr<std::string> last_line)
-    : screen_(screen),
-      label_(std::move(label)),
-      verbose_(verbose),
-      last_line_(std::move(last_line)) {}
+std::string_view long_wait(std::string_view line) {
+  constexpr std::string_view kMark = " waits: ", kFor = " for ";
+  const size_t mark = line.find(kMark);
+  const size_t job = line.find("job \"");
+  if (mark == std::string_view::npos || job == std::string_view::npos) return {};
+  for (size_t at = line.find(kFor, mark); at != std::string_view::npos;
+       at = line.find(kFor, at + 1)) {
+    double seconds = 0;
+    const char* const begin = line.data() + at + kFor.size();
+    const char* const end = line.data() + line.size();
+    const auto [rest, failed] = std::from_chars(begin, end, seconds);
+    const bool is_time = failed == std::errc() && std::string_view(rest, end).starts_with(" s");
+    if (is_time && seconds >= kLongWaitSeconds) return line.substr(job);
+  }
+  return {};
+}
+
+TailStream::TailStream(Screen& screen, Label label, bool verbose, Lines kept)
+    : screen_(screen), label_(std::move(label)), verbose_(verbose), kept_(std::move(kept)) {}
 
 void TailStream::push(std::string_view bytes) {
   lines_.push(bytes, [this](std::string_view line) { emit(line); });
@@ -82,8 +101,12 @@ void TailStream::finish() {
 }
 
 void TailStream::emit(std::string_view line) {
-  if (!line.empty()) *last_line_ = line;
-  if (verbose_) screen_.line(Target::kErr, label_, line);
+  if (!line.empty()) *kept_.last = line;
+  if (verbose_) return screen_.line(Target::kErr, label_, line);
+  const std::string_view wait = long_wait(line);
+  if (wait.empty() || wait == *kept_.shown_wait) return;
+  *kept_.shown_wait = wait;
+  screen_.line(Target::kErr, Label{"gradbus: ", 0}, wait);
 }
 
 }  // namespace gradbus

@@ -66,10 +66,19 @@ class FileStream final : public OutputStream {
   Fd fd_;
 };
 
-// Keeps the last lines: an embedded daemon's log, shown when it dies (or all of it with --verbose).
+// The line of an agent's log that says which ranks the others have waited for, for 10 s or more; ""
+// for any other line. The same on all agents.
+std::string_view long_wait(std::string_view line);
+
+// Keeps the last line: an embedded daemon's log, shown when it dies. With --verbose all of it is
+// shown, otherwise long waits: once for all daemons that share `shown_wait`.
 class TailStream final : public OutputStream {
  public:
-  TailStream(Screen& screen, Label label, bool verbose, std::shared_ptr<std::string> last_line);
+  struct Lines {
+    std::shared_ptr<std::string> last;
+    std::shared_ptr<std::string> shown_wait;
+  };
+  TailStream(Screen& screen, Label label, bool verbose, Lines kept);
   void push(std::string_view bytes) override;
   void finish() override;
 
@@ -79,7 +88,7 @@ class TailStream final : public OutputStream {
   Screen& screen_;
   Label label_;
   bool verbose_;
-  std::shared_ptr<std::string> last_line_;
+  Lines kept_;
   LineAssembler lines_;
 };
 

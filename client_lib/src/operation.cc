@@ -60,7 +60,10 @@ bool Operation::step() {
   switch (phase_) {
     case Phase::kRegister:
       if (!registration_->settled()) return false;
-      if (!registration_->failure.ok()) return fail(registration_->failure);
+      if (!registration_->failure.ok()) {
+        if (drawn_) session_.operations().unnamed().give_back(drawn_->signature, drawn_->number);
+        return fail(registration_->failure);
+      }
       phase_ = Phase::kEnter;
       return true;
     case Phase::kEnter: return enter();
@@ -77,6 +80,7 @@ bool Operation::enter() {
   if (tensor().in_flight() || !ready_to_write()) return false;
   if (const Status started = start_round(); !started.ok()) return fail(started);
   phase_ = Phase::kExchange;
+  drawn_.reset();
   return true;
 }
 

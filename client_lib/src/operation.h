@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,10 +20,18 @@
 
 namespace gradbus {
 
+// What stands for the name of an operation without one.
+struct Unnamed {
+  std::string signature;
+  uint64_t number;
+};
+
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
   virtual ~Operation() = default;
 
+  // Before begin(): it has this number, and gives it back if it is refused before its first round.
+  void is_unnamed(std::optional<Unnamed> drawn) { drawn_ = std::move(drawn); }
   // Takes the input and starts; the output is written when wait() or test() sees the end.
   Status begin();
   // kOk: over, with its result; kBusy: not yet; else its error.
@@ -108,6 +117,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   Session& session_;
   TensorSpec spec_;
   Buffers buffers_;
+  std::optional<Unnamed> drawn_;  // until it has entered its tensor
   std::unique_ptr<std::byte[]> output_;
   uint64_t output_bytes_ = 0;
   std::vector<std::byte> kept_input_;  // a copy while the tensor cannot be entered yet

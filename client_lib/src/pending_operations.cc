@@ -32,9 +32,16 @@ bool PendingOperations::advance_one() {
   return advances() != before;
 }
 
-uint64_t PendingOperations::next_unnamed(const std::string& signature) {
+uint64_t UnnamedNumbers::next(const std::string& signature) {
   const std::lock_guard lock(lock_);
-  return unnamed_[signature]++;
+  Numbers& numbers = numbers_[signature];
+  if (numbers.given_back.empty()) return numbers.next++;
+  return numbers.given_back.extract(numbers.given_back.begin()).value();
+}
+
+void UnnamedNumbers::give_back(const std::string& signature, uint64_t number) {
+  const std::lock_guard lock(lock_);
+  numbers_[signature].given_back.insert(number);
 }
 
 }  // namespace gradbus

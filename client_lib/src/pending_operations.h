@@ -7,12 +7,31 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace gradbus {
 
 class Operation;
+
+// Numbers of operations without a name. Ranks that start them in the same order get the same ones.
+class UnnamedNumbers {
+ public:
+  // The next one with this `signature`, from 0.
+  uint64_t next(const std::string& signature);
+  // All ranks that drew this one had their operation refused, as the others had started another
+  // one. The next operation gets it, so that ranks which go on agree again.
+  void give_back(const std::string& signature, uint64_t number);
+
+ private:
+  struct Numbers {
+    uint64_t next = 0;
+    std::set<uint64_t> given_back;
+  };
+  std::mutex lock_;  // its own: an operation that is locked gives a number back
+  std::map<std::string, Numbers> numbers_;
+};
 
 class PendingOperations {
  public:
@@ -27,16 +46,14 @@ class PendingOperations {
   // How often that was.
   uint64_t advances() const { return advances_.load(std::memory_order_relaxed); }
 
-  // The number of the next unnamed operation with this `signature`, from 0. Ranks that start them
-  // in the same order get the same numbers.
-  uint64_t next_unnamed(const std::string& signature);
+  UnnamedNumbers& unnamed() { return unnamed_; }
 
  private:
   void forget_ended();
 
   std::mutex lock_;
   std::vector<std::shared_ptr<Operation>> pending_;
-  std::map<std::string, uint64_t> unnamed_;
+  UnnamedNumbers unnamed_;
   std::atomic<uint64_t> advances_{0};
 };
 

@@ -80,7 +80,7 @@ std::optional<int64_t> place_in(const RankList& ranks, uint32_t rank) {
 
 Result<std::unique_ptr<Session>> open_process_set(Session& session, const RankList& ranks) {
   const std::string job = session.identity().job + "/" +
-                          std::to_string(session.operations().next_unnamed("process set"));
+                          std::to_string(session.operations().unnamed().next("process set"));
   const std::string set = "process set \"" + job + "\"";
   const Result<std::vector<RankList>> lists = exchange(session, ranks);
   if (!lists.ok()) return lists.status();

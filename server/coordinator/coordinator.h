@@ -137,7 +137,7 @@ class Coordinator {
   Status may_trace(const v1::TraceRequest& request);
   void admin_call(uint64_t id, const Agent& agent, const v1::AdminCall& call, Nanos now);
   void log_wish(const std::string& wish, const v1::Caller& caller, const std::string& address,
-                const Status& result);
+                const Status& result, Nanos now);
 
   // coordinator_drain.cc
   Status drain(const v1::DrainNodeRequest& request, Nanos now);

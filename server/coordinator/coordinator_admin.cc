@@ -60,17 +60,18 @@ Status Coordinator::change(const v1::ChangeModeRequest& request, Nanos now) {
 }
 
 void Coordinator::log_wish(const std::string& wish, const v1::Caller& caller,
-                           const std::string& address, const Status& result) {
+                           const std::string& address, const Status& result, Nanos now) {
   std::string who = user_text(user_of(caller));
   if (!caller.host().empty()) who += " on " + clean_text(caller.host(), kHostBytesMax);
-  outbox_.note(wish + " asked by " + who + ", " + address + ": " +
-               (result.ok() ? "done" : "refused, " + result.message()));
+  const std::string asked = wish + " asked by " + who + ", " + address + ": ";
+  if (result.ok()) return outbox_.note(asked + "done");
+  outbox_.note_rarely(asked + "refused, " + result.message(), now);
 }
 
 v1::StopJobReply Coordinator::stop_job(const v1::StopJobRequest& request,
                                        const std::string& address, Nanos now) {
   const Status done = stop(request, now);
-  log_wish("stop of job " + in_quotes(request.job()), request.caller(), address, done);
+  log_wish("stop of job " + in_quotes(request.job()), request.caller(), address, done, now);
   v1::StopJobReply reply;
   if (!done.ok()) *reply.mutable_error() = to_proto(done);
   return reply;
@@ -80,7 +81,7 @@ v1::ChangeModeReply Coordinator::change_mode(const v1::ChangeModeRequest& reques
                                              const std::string& address, Nanos now) {
   const Status done = change(request, now);
   log_wish("mode " + in_quotes(request.mode()) + " for job " + in_quotes(request.job()),
-           request.caller(), address, done);
+           request.caller(), address, done, now);
   v1::ChangeModeReply reply;
   if (!done.ok()) *reply.mutable_error() = to_proto(done);
   return reply;
@@ -106,7 +107,7 @@ v1::TraceReply Coordinator::trace(const v1::TraceRequest& request, const std::st
   const bool begins = !traces_.has(request.job()) && !request.finish();
   const Status allowed = may_trace(request);
   if (begins || !allowed.ok())
-    log_wish("trace of job " + in_quotes(request.job()), request.caller(), address, allowed);
+    log_wish("trace of job " + in_quotes(request.job()), request.caller(), address, allowed, now);
   if (allowed.ok()) return traces_.take(request, find_live_job(request.job()), now);
   v1::TraceReply reply;
   *reply.mutable_error() = to_proto(allowed);
@@ -120,7 +121,7 @@ v1::ForgetNodeReply Coordinator::forget_node(const v1::ForgetNodeRequest& reques
   const Status done = lost_nodes_.forget(request.node())
                           ? Status()
                           : short_error("C505", "no lost node is called " + node);
-  log_wish("forgetting node " + node, request.caller(), address, done);
+  log_wish("forgetting node " + node, request.caller(), address, done, now);
   if (done.ok())
     outbox_.events().add(EventKind::kForgotten, request.node(), "",
                          "forgotten by " + user_text(user_of(request.caller())), now);

@@ -77,7 +77,7 @@ v1::DrainNodeReply Coordinator::drain_node(const v1::DrainNodeRequest& request,
   const Status done = request.undo() ? undo_drain(request.node(), now) : drain(request, now);
   log_wish(
       (request.undo() ? "end of the drain of node " : "drain of node ") + in_quotes(request.node()),
-      request.caller(), address, done);
+      request.caller(), address, done, now);
   v1::DrainNodeReply reply;
   if (!done.ok()) *reply.mutable_error() = to_proto(done);
   return reply;

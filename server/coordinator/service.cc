@@ -33,6 +33,8 @@ constexpr int kKeepaliveMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 600'000;
 constexpr int kPingPauseMsMin = 500;        // an agent may ping this often
 constexpr int kStreamsPerConnection = 128;  // calls; more wait at their caller
+constexpr int kHandshakeMs = 5'000;
+constexpr int kIdleMs = 60'000;  // without a call; a caller connects again
 constexpr int kStopMs = 300;
 
 // Ends a stream that may not begin.
@@ -193,6 +195,9 @@ void limit(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Whoever connects and says nothing holds a descriptor for so long.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kPingPauseMsMin);
 }

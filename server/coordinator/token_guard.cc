@@ -6,7 +6,6 @@
 namespace gradbus {
 namespace {
 
-constexpr Nanos kLogEvery = kSecond;
 constexpr size_t kCallerNonceBytes = kSecretBytes;
 
 }  // namespace
@@ -53,19 +52,12 @@ grpc::Status TokenGuard::check(const grpc::CallbackServerContext& context, const
 }
 
 void TokenGuard::log_refusal(const std::string& peer, const char* method, const std::string& why) {
-  uint64_t others = 0;
+  std::string more;
   {
     const std::lock_guard lock(mutex_);
-    const Nanos now = monotonic_now();
-    if (logged_ != 0 && now - logged_ < kLogEvery) {
-      ++unlogged_;
-      return;
-    }
-    logged_ = now;
-    others = std::exchange(unlogged_, 0);
+    if (!refusals_.may_write(monotonic_now())) return;
+    more = refusals_.more();
   }
-  const std::string more =
-      others == 0 ? "" : " (and " + std::to_string(others) + " calls since the last such line)";
   spdlog::warn("GB-C503 refused {} from {}: {}{}", method, peer, why, more);
 }
 

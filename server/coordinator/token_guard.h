@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "common/clock.h"
+#include "common/daemon/rare_lines.h"
 #include "common/trust/handshake.h"
 #include "gradbus/v1/coordinator.pb.h"
 
@@ -36,8 +37,7 @@ class TokenGuard {
 
   mutable std::mutex mutex_;
   std::shared_ptr<TokenVerifier> verifier_;  // null: no token
-  Nanos logged_ = 0;
-  uint64_t unlogged_ = 0;
+  RareLines refusals_;
 };
 
 }  // namespace gradbus

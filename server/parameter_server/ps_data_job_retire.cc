@@ -3,20 +3,33 @@
 // may be in progress. The tensor is removed after those. Nobody waits for the backup's confirmation
 // of a push then, and a backup that has removed the tensor already gives none.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "server/parameter_server/ps_data_job.h"
 
 namespace gradbus {
+namespace {
+
+constexpr size_t kRetiredPerTurn = 64;  // other jobs have their turn meanwhile
+
+}  // namespace
 
 void PsDataJob::remove_tensor(const RemoveTensor& command) { retiring_.push_back(command.tensor); }
 
 void PsDataJob::retire() {
-  std::erase_if(retiring_, [this](uint32_t id) {
-    if (!may_forget(id)) return false;
+  const auto count = static_cast<ptrdiff_t>(std::min(retiring_.size(), kRetiredPerTurn));
+  const auto last = retiring_.begin() + count;
+  const std::set<uint32_t> sending = links_.sending_among({retiring_.begin(), last});
+  const auto left = std::remove_if(retiring_.begin(), last, [&](uint32_t id) {
+    if (sending.contains(id) || !may_forget(id)) return false;
     forget(id);
     return true;
   });
+  const ptrdiff_t kept = left - retiring_.begin();
+  // Those that stay go behind those that were not looked at.
+  retiring_.erase(left, last);
+  std::rotate(retiring_.begin(), retiring_.begin() + kept, retiring_.end());
 }
 
 bool PsDataJob::may_forget(uint32_t id) const {
@@ -25,7 +38,7 @@ bool PsDataJob::may_forget(uint32_t id) const {
   };
   const auto rests = [](const ShardTensor* of) { return of == nullptr || !of->sends(); };
   return !predecessors_.contains(id) && std::ranges::none_of(waiting_moves_, moves) &&
-         rests(tensor(id)) && rests(backup_replica(id)) && !links_.sends(id);
+         rests(tensor(id)) && rests(backup_replica(id));
 }
 
 void PsDataJob::forget(uint32_t id) {

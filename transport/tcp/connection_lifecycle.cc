@@ -150,11 +150,12 @@ void TcpTransport::admit_from(Listener& listener, PendingConnections::Streams& l
     }
     std::string peer =
         listener.local ? local_peer_of(fd.get()) : format_address(peer_address_of(fd.get()));
+    std::string host = listener.local ? "this user" : peer.substr(0, peer.rfind(':'));
     auto stream = std::make_unique<Stream>(StreamChannel(std::move(fd), listener.local),
                                            std::move(peer), options_);
     work_.reserve(++streams_alive_);
     poller_.watch(stream->channel.fd(), stream.get());  // if this fails, the deadline closes it
-    pending_connections_.admit(std::move(stream), now() + peer_timeout(), leaving);
+    pending_connections_.admit(std::move(stream), std::move(host), now() + peer_timeout(), leaving);
   }
 }
 

@@ -1,21 +1,31 @@
 #include "transport/tcp/pending_connections.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 namespace gradbus {
 
-void PendingConnections::admit(std::unique_ptr<Stream> stream, Nanos deadline, Streams& leaving) {
-  if (pending_.size() >= kPendingConnectionsMax) {
-    const auto silent =
-        std::find_if(pending_.begin(), pending_.end(),
-                     [](const PendingConnection& pending) { return !pending.greeting; });
-    if (silent == pending_.end()) {
-      leaving.push_back(std::move(stream));
-      return;
-    }
-    dismiss(silent, leaving);
-  }
-  pending_.push_back({std::move(stream), deadline, std::nullopt});
+void PendingConnections::admit(std::unique_ptr<Stream> stream, std::string host, Nanos deadline,
+                               Streams& leaving) {
+  if (pending_.size() >= kPendingConnectionsMax) dismiss(least_wanted(), leaving);
+  pending_.push_back({std::move(stream), std::move(host), deadline, std::nullopt});
+}
+
+// One that has sent nothing goes before one that has.
+PendingConnections::Place PendingConnections::least_wanted() {
+  std::map<std::string_view, size_t> of_host;
+  for (const PendingConnection& pending : pending_) ++of_host[pending.host];
+  const auto most =
+      std::ranges::max_element(of_host, {}, [](const auto& entry) { return entry.second; });
+  const auto is_theirs = [&](const PendingConnection& pending) {
+    return pending.host == most->first;
+  };
+  const auto is_silent = [&](const PendingConnection& pending) {
+    return is_theirs(pending) && !pending.greeting;
+  };
+  const Place silent = std::ranges::find_if(pending_, is_silent);
+  return silent != pending_.end() ? silent : std::ranges::find_if(pending_, is_theirs);
 }
 
 std::optional<PendingConnections::PendingLink> PendingConnections::hear(Stream& pending,

@@ -1,13 +1,14 @@
 // Accepted connections that do not belong to a link yet. The transport's thread owns it.
 //
 // Unauthenticated connections are limited to kPendingConnectionsMax, each with one deadline. When
-// all places are taken, the connection that has been silent longest is closed. Bytes after a hello
-// stay unread.
+// all places are taken, a newcomer takes the place of the oldest one from the address that has most
+// of them. So a flood ends its own connections. Bytes after a hello stay unread.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/clock.h"
@@ -15,7 +16,7 @@
 
 namespace gradbus {
 
-inline constexpr size_t kPendingConnectionsMax = 64;
+inline constexpr size_t kPendingConnectionsMax = 256;
 
 class PendingConnections {
  public:
@@ -27,9 +28,8 @@ class PendingConnections {
     Streams streams;
   };
 
-  // Adds a connection. A connection that must be closed for it, perhaps the new one, joins
-  // `leaving`.
-  void admit(std::unique_ptr<Stream> stream, Nanos deadline, Streams& leaving);
+  // Adds a connection from a host. A connection that must be closed for it joins `leaving`.
+  void admit(std::unique_ptr<Stream> stream, std::string host, Nanos deadline, Streams& leaving);
 
   // Reads the bytes of `pending`. Returns a complete link when it was the last missing connection.
   // A pending connection that is not a Gradbus peer joins `leaving`.
@@ -42,11 +42,13 @@ class PendingConnections {
  private:
   struct PendingConnection {
     std::unique_ptr<Stream> stream;
+    std::string host;
     Nanos deadline = 0;
     std::optional<Greeting> greeting;
   };
   using Place = std::vector<PendingConnection>::iterator;
 
+  Place least_wanted();
   bool welcome(PendingConnection& pending);
   void dismiss(Place place, Streams& leaving);
   std::optional<PendingLink> gather(Greeting greeting);

@@ -1,5 +1,7 @@
 #include "worker_agent/clients/client_table.h"
 
+#include <algorithm>
+
 #include "common/errors.h"
 
 namespace gradbus {
@@ -15,7 +17,7 @@ void ClientTable::add(AcceptedClient accepted, Nanos now) {
   accepted.number = ++added_;
   auto client = std::make_unique<AttachedClient>(std::move(accepted));
   client->deadline = now + kHandshakeDeadline;
-  if (clients_.size() >= clients_max_)
+  if (is_full())
     return client->refuse_join(error(
         "A304", "this agent serves " + std::to_string(clients_.size()) + " clients, its limit"));
   if (!watched_.add(client->fd()))
@@ -35,6 +37,16 @@ void ClientTable::remove(int fd) {
   }
   full_.erase(fd);
   clients_.erase(found);
+}
+
+AttachedClient* ClientTable::longest_silent() const {
+  std::map<uid_t, std::vector<AttachedClient*>> silent;
+  for (const auto& [fd, client] : clients_)
+    if (client->state == AttachedClient::State::kNew) silent[client->uid()].push_back(client.get());
+  const auto most = std::ranges::max_element(
+      silent, {}, [](const auto& of_user) { return of_user.second.size(); });
+  if (most == silent.end()) return nullptr;
+  return *std::ranges::min_element(most->second, {}, &AttachedClient::deadline);
 }
 
 AttachedClient* ClientTable::find(int fd) const {

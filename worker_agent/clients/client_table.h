@@ -24,6 +24,10 @@ class ClientTable {
   // It must send its first packet within 2 s. It is refused with GB-A304 when there are too many.
   void add(AcceptedClient accepted, Nanos now);
   void remove(int fd);
+  bool is_full() const { return clients_.size() >= clients_max_; }
+  // Of the clients that have sent nothing: the oldest one of the user who has most of them. Null:
+  // all have sent something.
+  AttachedClient* longest_silent() const;
 
   // Null: there is none.
   AttachedClient* find(int fd) const;

@@ -11,12 +11,6 @@ using State = AttachedClient::State;
 
 constexpr Nanos kBlockedReportsEvery = 200 * kMillisecond;
 
-// Before its Hello, a client belongs to no job.
-void log_end(const AttachedClient& client, const Status& why) {
-  const std::string job = client.job.empty() ? "" : " of job \"" + client.job + "\"";
-  spdlog::warn("client {}{} (uid {}) ended: {}", client.who(), job, client.uid(), why.message());
-}
-
 // Calls `handler` with the packet as its struct.
 template <typename T, typename Handler>
 Status with(const Packet& packet, const Handler& handler) {
@@ -148,8 +142,16 @@ void ClientRequests::lost(const AttachedClient& client, Nanos now) {
       now);
 }
 
+// Before its Hello, a client belongs to no job. Any user can connect as often as they like.
+void ClientRequests::log_end(const AttachedClient& client, const Status& why, Nanos now) {
+  if (client.job.empty() && !jobless_.may_write(now)) return;
+  const std::string job = client.job.empty() ? "" : " of job \"" + client.job + "\"";
+  spdlog::warn("client {}{} (uid {}) ended: {}{}", client.who(), job, client.uid(), why.message(),
+               client.job.empty() ? jobless_.more() : "");
+}
+
 void ClientRequests::end_client(AttachedClient& client, const Status& why, Nanos now) {
-  log_end(client, why);
+  log_end(client, why, now);
   if (client.state == State::kRunning)
     return jobs_.report_failure(client.job_id, why.with_context(client.who()), now);
   if (client.state == State::kJoining)
@@ -159,7 +161,7 @@ void ClientRequests::end_client(AttachedClient& client, const Status& why, Nanos
 
 void ClientRequests::end_given_up(const AttachedClient& client, Nanos now) {
   const Status& why = client.given_up();
-  log_end(client, why);
+  log_end(client, why, now);
   if (client.state == State::kRunning) jobs_.report_failure(client.job_id, why, now);
 }
 

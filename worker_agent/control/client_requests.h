@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "common/daemon/rare_lines.h"
 #include "worker_agent/clients/client_table.h"
 #include "worker_agent/control/admin_calls.h"
 #include "worker_agent/control/coordinator_connection.h"
@@ -46,6 +47,8 @@ class ClientRequests {
   void coordinator_gone(const Status& why);
 
  private:
+  void log_end(const AttachedClient& client, const Status& why, Nanos now);
+
   Status take_first(AttachedClient& client, const Packet& packet, Nanos now);
   Status take_running(AttachedClient& client, const Packet& packet, Nanos now);
   Status unregister(AttachedClient& client, const UnregisterPacket& packet);
@@ -62,6 +65,7 @@ class ClientRequests {
   TensorRequests tensors_;
   RankQuestions questions_;
   AdminCalls admin_calls_;
+  RareLines jobless_{10};  // of clients without a job
 };
 
 }  // namespace gradbus

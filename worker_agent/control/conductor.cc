@@ -18,6 +18,7 @@ namespace gradbus {
 namespace {
 
 constexpr int kTickMs = 50;
+constexpr int kClientsPerTurn = 16;
 constexpr int kIdleTickMs = 250;  // without clients only the coordinator must be watched
 constexpr int kPacketsPerTurn = 256;
 
@@ -106,15 +107,26 @@ void Conductor::run(int signal_fd, const std::function<bool()>& on_signal) {
     }
     // Last, because a new client's socket may reuse the number of one that was closed a moment ago.
     // An event of that one may still be among the current events.
-    while (clients_wait) {
-      std::optional<AcceptedClient> accepted = listener_.accept();
-      if (!accepted) break;
-      clients_.add(std::move(*accepted), monotonic_now());
-    }
+    if (clients_wait) accept_clients();
     const Status turn = guarded([this] { take_messages(); });
     if (!turn.ok()) spdlog::error("a turn of the conductor: {}", turn.message());
     const Status watched = guarded([this] { clients_.watch_full_sockets(); });
     if (!watched.ok()) spdlog::error("a turn of the conductor: {}", watched.message());
+  }
+}
+
+// A few at a time: a flood of connections must not keep heartbeats waiting.
+void Conductor::accept_clients() {
+  for (int i = 0; i < kClientsPerTurn; ++i) {
+    std::optional<AcceptedClient> accepted = listener_.accept();
+    if (!accepted) return;
+    if (clients_.is_full()) {
+      if (AttachedClient* const idle = clients_.longest_silent()) {
+        requests_.expire(*idle);
+        drop_client(*idle);
+      }
+    }
+    clients_.add(std::move(*accepted), monotonic_now());
   }
 }
 

@@ -67,6 +67,7 @@ class Conductor {
   // ---- clients
   void on_client(AttachedClient& client);
   void on_process_ended(AttachedClient& client);
+  void accept_clients();
   void drop_client(AttachedClient& client);
   void drop_idle_clients(Nanos now);
 

@@ -10,6 +10,8 @@ namespace {
 // Limits the chunks summed for all tensors of a job, so that other jobs and received frames get
 // their turn.
 constexpr uint64_t kSummedBytesPerTurn = 4u << 20;
+// Tensors without a chunk to sum that one turn looks at. A rank can keep very many of them so.
+constexpr size_t kFruitlessPerTurn = 64;
 
 }  // namespace
 
@@ -17,7 +19,9 @@ constexpr uint64_t kSummedBytesPerTurn = 4u << 20;
 size_t WorkerDataJob::reduce_local() {
   size_t work = 0;
   uint64_t bytes = 0;
-  for (size_t i = 0; i < reducing_.size() && bytes < kSummedBytesPerTurn;) {
+  size_t fruitless = 0;
+  size_t i = 0;
+  while (i < reducing_.size() && bytes < kSummedBytesPerTurn && fruitless < kFruitlessPerTurn) {
     EngineTensor& tensor = *reducing_[i];
     const Result<std::optional<uint32_t>> chunk = [&] {
       const TracedWork summing(traced(tensor), TraceKind::kReduce);
@@ -29,6 +33,8 @@ size_t WorkerDataJob::reduce_local() {
       bytes += tensor.chunk_bytes();
       proceed(tensor, tensor.round().chunk_summed(*chunk.value(), queue_));
       run_queue();
+    } else {
+      ++fruitless;
     }
     if (tensor.reducing()) {
       ++i;
@@ -36,6 +42,8 @@ size_t WorkerDataJob::reduce_local() {
       reducing_.erase(reducing_.begin() + static_cast<ptrdiff_t>(i));
     }
   }
+  if (fruitless == kFruitlessPerTurn)  // the next turn looks at others
+    std::rotate(reducing_.begin(), reducing_.begin() + static_cast<ptrdiff_t>(i), reducing_.end());
   return work;
 }
 
@@ -43,13 +51,15 @@ size_t WorkerDataJob::reduce_local() {
 // themselves, and frames of other jobs wait meanwhile. With 4 MiB per turn, a neighbour was up to
 // 14 times slower.
 size_t WorkerDataJob::assist() {
-  const auto first = std::ranges::find_if(assisting_, &EngineTensor::assists);
-  const size_t chunks = first == assisting_.end() ? 0 : (*first)->assist_some();
-  std::erase_if(assisting_, [](EngineTensor* tensor) {
-    if (tensor->assists()) return false;
+  const size_t count = std::min(assisting_.size(), kFruitlessPerTurn);
+  const auto last = assisting_.begin() + static_cast<ptrdiff_t>(count);
+  const auto first = std::find_if(assisting_.begin(), last, [](EngineTensor* tensor) {
+    if (tensor->assists()) return true;
     tensor->stop_assisting();
-    return true;
+    return false;
   });
+  const size_t chunks = first == last ? 0 : (*first)->assist_some();
+  assisting_.erase(assisting_.begin(), first);
   return chunks;
 }
 

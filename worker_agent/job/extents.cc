@@ -5,10 +5,18 @@
 
 namespace gradbus {
 
-uint64_t Extents::bytes() const {
-  uint64_t sum = 0;
-  for (const auto& [begin, end] : extents_) sum += end - begin;
-  return sum;
+void Extents::put(Extent extent) {
+  if (extent.bytes() == 0) return;
+  extents_[extent.begin] = extent.end;
+  by_bytes_.insert({extent.bytes(), extent.begin});
+  bytes_ += extent.bytes();
+}
+
+Extents::Place Extents::take_out(Place place) {
+  const Extent extent{place->first, place->second};
+  by_bytes_.erase({extent.bytes(), extent.begin});
+  bytes_ -= extent.bytes();
+  return extents_.erase(place);
 }
 
 Extents::Extent Extents::insert(Extent added) {
@@ -17,9 +25,9 @@ Extents::Extent Extents::insert(Extent added) {
   while (at != extents_.end() && at->first <= added.end) {
     added.begin = std::min(added.begin, at->first);
     added.end = std::max(added.end, at->second);
-    at = extents_.erase(at);
+    at = take_out(at);
   }
-  if (added.bytes() > 0) extents_[added.begin] = added.end;
+  put(added);
   return added;
 }
 
@@ -29,20 +37,16 @@ void Extents::erase(Extent removed) {
   if (at != extents_.begin() && std::prev(at)->second > removed.begin) --at;
   while (at != extents_.end() && at->first < removed.end) {
     const Extent old{at->first, at->second};
-    at = extents_.erase(at);
-    if (old.begin < removed.begin) extents_[old.begin] = removed.begin;
-    if (old.end > removed.end) extents_[removed.end] = old.end;
+    at = take_out(at);
+    if (old.begin < removed.begin) put({old.begin, removed.begin});
+    if (old.end > removed.end) put({removed.end, old.end});
   }
 }
 
 std::optional<Extents::Extent> Extents::best_fit(uint64_t bytes) const {
-  std::optional<Extent> best;
-  for (const auto& [begin, end] : extents_) {
-    const Extent extent{begin, end};
-    if (extent.bytes() < bytes || (best && best->bytes() <= extent.bytes())) continue;
-    best = extent;
-  }
-  return best;
+  const auto found = by_bytes_.lower_bound({bytes, 0});
+  if (found == by_bytes_.end()) return {};
+  return Extent{found->second, found->second + found->first};
 }
 
 void Extents::each_in(Extent range, const std::function<void(Extent)>& visit) const {

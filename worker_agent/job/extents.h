@@ -8,6 +8,8 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 namespace gradbus {
 
@@ -22,7 +24,7 @@ class Extents {
 
   bool empty() const { return extents_.empty(); }
   size_t count() const { return extents_.size(); }
-  uint64_t bytes() const;
+  uint64_t bytes() const { return bytes_; }
 
   // Adds bytes; some of them may already be in the set. Returns the extent that contains them now.
   Extent insert(Extent added);
@@ -34,7 +36,13 @@ class Extents {
   void each_in(Extent range, const std::function<void(Extent)>& visit) const;
 
  private:
-  std::map<uint64_t, uint64_t> extents_;  // begin -> end
+  using Place = std::map<uint64_t, uint64_t>::iterator;
+  void put(Extent extent);
+  Place take_out(Place place);
+
+  std::map<uint64_t, uint64_t> extents_;              // begin -> end
+  std::set<std::pair<uint64_t, uint64_t>> by_bytes_;  // bytes and begin
+  uint64_t bytes_ = 0;
 };
 
 }  // namespace gradbus

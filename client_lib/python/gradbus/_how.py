@@ -52,6 +52,7 @@ class How:
         self.op = checked_op(op, verb, allowed)
         self.prescale = checked_factor(prescale_factor, "prescale_factor", verb)
         self.postscale = checked_factor(postscale_factor, "postscale_factor", verb)
+        self.zeroes = self.prescale == 0 or self.postscale == 0  # what is sent is multiplied by 0 afterwards
         self.compression = checked_compression(compression, verb)
         self.process_set = process_set
         self.session = session_of(process_set, verb)
@@ -76,8 +77,8 @@ class _Given(NamedTuple):
         parts = 2 if self.framework.dtype_name(self.source) in COMPLEX else 1
         return _core.Request(
             collective, name, sent, result, op=self.how.op,
-            prescale=self.how.prescale if self.scales else 1.0,
-            postscale=self.how.postscale if self.scales else 1.0,
+            prescale=self.how.prescale or 1.0 if self.scales else 1.0,
+            postscale=self.how.postscale or 1.0 if self.scales else 1.0,
             dtype=dtype, root=root, row_elements=max(1, row_elements(shape)) * parts if rows else 1,
             compression=self.how.compression, shape=shape,
         )  # fmt: skip
@@ -86,7 +87,7 @@ class _Given(NamedTuple):
         """What a rank that has joined must know of it."""
         return Replay(
             collective, name, self.framework.dtype_name(self.source), shape_of(self.source.shape), self.how.op,
-            self.how.prescale, self.how.postscale, root, self.how.compression,
+            self.how.prescale or 1.0, self.how.postscale or 1.0, root, self.how.compression,
         )  # fmt: skip
 
     def empty(self, shape: Sequence[int]) -> Any:
@@ -95,6 +96,8 @@ class _Given(NamedTuple):
 
     def finished(self, result: Any) -> Any:
         """The result with the factor that the core did not apply."""
+        if self.scales and self.how.zeroes:
+            return self.framework.scaled(result, 0.0)
         if self.scales or self.how.postscale == 1:
             return result
         return self.framework.scaled(result, self.how.postscale)

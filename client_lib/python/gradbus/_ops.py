@@ -54,8 +54,17 @@ def checked_op(op: int, verb: str, allowed: Sequence[ReduceOp] = ALL) -> ReduceO
     raise bad_argument(f"{verb}: op={op!r}", f"pass {op_names(allowed)}")
 
 
+class ZeroFactor(float):
+    """A factor of 0 that is meant. Horovod allows it; results are zeros then."""
+
+    def __new__(cls) -> ZeroFactor:
+        return super().__new__(cls, 0.0)
+
+
 def checked_factor(factor: float, name: str, what: str) -> float:
     """A scale factor as a float; 0 is refused, since it would throw away what other ranks send."""
+    if isinstance(factor, ZeroFactor):
+        return factor
     try:
         value = float(factor)
     except (TypeError, ValueError):

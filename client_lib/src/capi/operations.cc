@@ -31,9 +31,13 @@ std::string signature(const TensorSpec& spec) {
   return text + scales;
 }
 
-std::string next_name(Session& session, const TensorSpec& spec) {
+Unnamed draw_number(Session& session, const TensorSpec& spec) {
   const std::string kind = signature(spec);
-  return kind + "#" + std::to_string(session.operations().next_unnamed(kind) % kUnnamedWindow);
+  return {kind, session.operations().unnamed().next(kind)};
+}
+
+std::string name_of(const Unnamed& drawn) {
+  return drawn.signature + "#" + std::to_string(drawn.number % kUnnamedWindow);
 }
 
 // Blocks of these kinds may differ in their first dimension. "" when there is nothing to compare.
@@ -116,8 +120,13 @@ Result<Operations> make_all(Session& session, const gradbus_operation* first, si
   Operations operations;
   operations.reserve(n);
   for (size_t i = 0; i < n; ++i) {
-    if (given[i].name == nullptr) requests[i].spec.name = next_name(session, requests[i].spec);
+    std::optional<Unnamed> drawn;
+    if (given[i].name == nullptr) {
+      drawn = draw_number(session, requests[i].spec);
+      requests[i].spec.name = name_of(*drawn);
+    }
     operations.push_back(make_operation(session, requests[i]));
+    operations.back()->is_unnamed(std::move(drawn));
   }
   return operations;
 }

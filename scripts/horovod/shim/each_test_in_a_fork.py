@@ -61,13 +61,26 @@ def _run_and_end(item, nextitem, writing):
 
     os.environ["GRADBUS_JOB"] = f"{os.environ.get('GRADBUS_JOB', 'suite')}-{item.name}"[:120]
     dump = item.config.hook.pytest_report_to_serializable
-    reports = [dump(config=item.config, report=one) for one in runtestprotocol(item, nextitem=nextitem, log=False)]
+    subtests = _Subtests()
+    item.config.pluginmanager.register(subtests)
+    whole = runtestprotocol(item, nextitem=nextitem, log=False)
+    reports = [dump(config=item.config, report=one) for one in [*subtests.reports, *whole]]
     with os.fdopen(writing, "w") as pipe:
         json.dump(reports, pipe, default=str)
     sys.stdout.flush()
     if gradbus.is_initialized():
         gradbus.shutdown()
     os._exit(0)
+
+
+class _Subtests:
+    """pytest logs the reports of subtests when they end, so here in the fork."""
+
+    def __init__(self):
+        self.reports = []
+
+    def pytest_runtest_logreport(self, report):
+        self.reports.append(report)
 
 
 def _read_until(reading, deadline):

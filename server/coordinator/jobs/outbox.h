@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/daemon/rare_lines.h"
 #include "gradbus/v1/coordinator.pb.h"
 #include "server/coordinator/jobs/event_log.h"
 
@@ -52,6 +53,11 @@ class Outbox {
   }
 
   void note(std::string line) { notes_.push_back(std::move(line)); }
+  // A line that every user of the cluster can cause.
+  void note_rarely(std::string line, Nanos now) {
+    if (!refusals_.may_write(now)) return;
+    note(std::move(line) + refusals_.more());
+  }
 
   void ask(Question question) { questions_.push_back(std::move(question)); }
   // A job has ended: "done", or the code of its error.
@@ -78,6 +84,7 @@ class Outbox {
   std::vector<Outgoing> outgoing_;
   std::vector<Question> questions_;
   std::vector<std::string> notes_;
+  RareLines refusals_{10};
   std::map<std::string, uint64_t> ends_;
   std::map<int, uint64_t> sent_;
   std::map<int, uint64_t> received_;

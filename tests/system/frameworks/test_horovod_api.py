@@ -28,6 +28,16 @@ def test_adasum_and_timeline(two_agents, python, tmp_path, size):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_adasum.py", size, *words, **variables))
 
 
+def test_stall_limit_of_horovod(two_agents, python):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_variables.py", 2, "stall"))
+
+
+def test_timeline_of_a_variable(two_agents, python, tmp_path):
+    variables = {"GRADBUS_COORDINATOR": two_agents.server.ready["address"], "PATH": f"{rigs.BIN}:{os.environ['PATH']}"}
+    words = ["timeline", str(tmp_path / "trace.json")]
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_variables.py", 2, *words, **variables))
+
+
 def test_habits_of_scripts(two_agents, python):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_habits.py", 2))
 
@@ -56,6 +66,11 @@ def test_a_script_for_horovod_trains_as_one_process(two_agents, python, size):
 @pytest.mark.parametrize("size", [1, 3])
 def test_what_gradbus_cannot_do_is_refused(two_agents, python, size):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_refusals.py", size))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_modules_that_scripts_import_from(two_agents, python, size):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_modules.py", size))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -27,15 +27,31 @@ PUBLIC = {
     "keras": "Adasum PartialDistributedOptimizer broadcast_global_variables callbacks load_model " + EVERYWHERE,
     "tensorflow/keras": """ProcessSet add_process_set broadcast_global_variables callbacks is_version_greater_equal_than
         load_model remove_process_set """ + EVERYWHERE,
-    "torch/elastic": "ElasticSampler ObjectState TorchState run",
+    "torch/elastic": "ElasticSampler ObjectState TorchState init run run_fn shutdown",
     "torch/elastic/sampler": "ElasticSampler",
-    "torch/elastic/state": "TorchState",
     "torch/optimizer": "DistributedOptimizer",
     "torch/sync_batch_norm": "SyncBatchNorm",
-    "common/elastic": "ObjectState State run_fn",
+    "torch/elastic/state": """ModelStateHandler OptimizerStateHandler SamplerStateHandler StateHandler TorchState
+        get_handler_registry set_handler_registry""",
+    "torch/mpi_ops": """HorovodAllgather HorovodAllreduce HorovodAlltoall HorovodBroadcast HorovodGroupedAllgather
+        HorovodGroupedAllreduce HorovodGroupedReducescatter HorovodReducescatter _basics allreduce
+        handle_average_backwards_compatibility""",
+    "torch/functions": "allgather_object broadcast_object broadcast_optimizer_state broadcast_parameters",
+    "tensorflow/mpi_ops": "_basics allreduce broadcast_ check_num_rank_power_of_2",
+    "tensorflow/functions": "allgather_object broadcast_object broadcast_object_fn broadcast_variables",
+    "tensorflow/sync_batch_norm": "SyncBatchNormalization",
+    "tensorflow/util": "_cache _executing_eagerly _make_subgraph refs_to_vars vars_to_refs",
+    "mxnet/mpi_ops": "_basics allreduce init",
+    "mxnet/functions": "allgather_object broadcast_object",
+    "mxnet/compression": "Compression",
+    "data": "AsyncDataLoaderMixin BaseDataLoader",
+    "common/basics": "HorovodBasics",
+    "common/exceptions": "HorovodInternalError HorovodVersionMismatchError HostsUpdatedInterrupt",
+    "common/elastic": "ObjectState State notification_manager run_fn",
     "common/process_sets": "ProcessSet add_process_set global_process_set process_set_by_id remove_process_set",
-    "common/util": """ccl_built check_extension ddl_built env extension_available gloo_built gpu_available is_iterable
-        mpi_built nccl_built num_rank_is_power_2 split_list""",
+    "common/util": """_cache ccl_built check_extension check_installed_version ddl_built env extension_available
+        get_ext_suffix gloo_built gpu_available is_iterable
+        is_version_greater_equal_than mpi_built nccl_built num_rank_is_power_2 split_list""",
     "runner": "run",
     "tensorflow/elastic": "ObjectState TensorFlowKerasState TensorFlowState run",
     "keras/elastic": "CommitStateCallback KerasState UpdateBatchStateCallback UpdateEpochStateCallback run",
@@ -52,18 +68,8 @@ PUBLIC = {
         remove_process_set rocm_built shutdown size split_list start_timeline stop_timeline""",
     ".": "run",
 }  # fmt: skip
-_INSIDE = "a helper of Horovod's own modules, which no page of its documentation names"
 MISSING = {
     "LocalGradientAggregationHelper": "accumulates gradients inside Horovod's optimizers of tf.compat.v1, refused here",
-    "check_extension": "asks whether Horovod's C++ extension was built; Gradbus has one for all frameworks",
-    "check_num_rank_power_of_2": "Gradbus's Adasum takes any number of ranks",
-    "gpu_available": _INSIDE,
-    "handle_average_backwards_compatibility": _INSIDE,
-    "is_version_greater_equal_than": _INSIDE,
-    "refs_to_vars": _INSIDE,
-    "run_fn": _INSIDE,
-    "split_list": _INSIDE,
-    "vars_to_refs": _INSIDE,
 }
 
 

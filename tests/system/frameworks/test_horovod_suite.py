@@ -20,6 +20,15 @@ def test_ranks_join_while_the_job_searches(two_agents, python, search):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_join_search.py", 3, **search))
 
 
+def test_what_others_have_reported(two_agents, python):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_reports.py", 2))
+
+
+@pytest.mark.parametrize("front", ["gradbus", "hvd"])
+def test_operations_go_on_after_a_mismatch(two_agents, python, front):
+    assert_all_ok(run_ranks(two_agents, python, "collectives/after_mismatch.py", 2, front))
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_names_and_models_that_differ(two_agents, python, size):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_names.py", size))

@@ -38,6 +38,7 @@ TEST(RankEnv, HasTheNamesOfTorchDistributed) {
   EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "4")));
   EXPECT_THAT(variables, Contains(Pair("LOCAL_RANK", "1")));
   EXPECT_THAT(variables, Contains(Pair("LOCAL_WORLD_SIZE", "2")));
+  EXPECT_THAT(variables, Contains(Pair("HOROVOD_RANK", "3")));
 }
 
 TEST(RankEnv, WhatWasNotGivenIsNotSet) {

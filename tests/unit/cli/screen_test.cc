@@ -160,5 +160,19 @@ TEST_F(Terminal, AProgressLineNeverWraps) {
   EXPECT_EQ(read_all(reader.get()), "\r\x1b[K[0] " + std::string(15, '#') + "\x1b[0m");
 }
 
+TEST(LongWait, IsTheLineOfAnAgentThatSaysWhoIsLate) {
+  const std::string job =
+      "job \"a\" waits: rank 1 (agent-0) has not started \"x\" round 2; waiting: "
+      "rank 0 for ";
+  const std::string head = "2026-01-02 03:04:05.678 W gradbus-agent: ";
+  EXPECT_EQ(long_wait(head + job + "10.0 s"), job + "10.0 s");
+  EXPECT_EQ(long_wait(head + job + "30.0 s; ended: rank 7"), job + "30.0 s; ended: rank 7");
+  EXPECT_EQ(long_wait(head + job + "5.0 s"), "");
+  EXPECT_EQ(long_wait(head + job), "");
+  EXPECT_EQ(long_wait(head + "job \"a\" started: 1 of 2 ranks here for 12 s"), "");
+  EXPECT_EQ(long_wait(" waits: "), "");
+  EXPECT_EQ(long_wait(""), "");
+}
+
 }  // namespace
 }  // namespace gradbus

@@ -108,11 +108,21 @@ TEST(PendingOperations, AreAdvancedUntilTheyEnd) {
   EXPECT_FALSE(operations.advance_one());
 }
 
-TEST(PendingOperations, NumberUnnamedOnes) {
+TEST(UnnamedNumbers, CountUpAndUseAgainWhatWasGivenBack) {
+  UnnamedNumbers numbers;
+  EXPECT_EQ(numbers.next("sum"), 0u);
+  EXPECT_EQ(numbers.next("sum"), 1u);
+  EXPECT_EQ(numbers.next("max"), 0u);
+  numbers.give_back("sum", 1);
+  numbers.give_back("sum", 0);
+  EXPECT_EQ(numbers.next("sum"), 0u);
+  EXPECT_EQ(numbers.next("sum"), 1u);
+  EXPECT_EQ(numbers.next("sum"), 2u);
+  EXPECT_EQ(numbers.next("max"), 1u);
+}
+
+TEST(PendingOperations, CountAdvances) {
   PendingOperations operations;
-  EXPECT_EQ(operations.next_unnamed("sum"), 0u);
-  EXPECT_EQ(operations.next_unnamed("sum"), 1u);
-  EXPECT_EQ(operations.next_unnamed("max"), 0u);
   EXPECT_EQ(operations.advances(), 0u);
   operations.note_progress();
   EXPECT_EQ(operations.advances(), 1u);

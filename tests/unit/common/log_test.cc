@@ -5,6 +5,8 @@
 
 #include <functional>
 
+#include "common/daemon/rare_lines.h"
+
 namespace gradbus {
 namespace {
 
@@ -19,6 +21,19 @@ std::string logged(const std::string& level, const std::function<void()>& act) {
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(status.ok()) << status.message();
   return text;
+}
+
+TEST(RareLines, AreSoManyASecondAndSayHowManyWereLeftOut) {
+  RareLines lines(2);
+  const Nanos start = 0;
+  EXPECT_TRUE(lines.may_write(start));
+  EXPECT_EQ(lines.more(), "");
+  EXPECT_TRUE(lines.may_write(start + 1));
+  EXPECT_FALSE(lines.may_write(start + 2));
+  EXPECT_FALSE(lines.may_write(start + kSecond - 1));
+  EXPECT_TRUE(lines.may_write(start + kSecond));
+  EXPECT_EQ(lines.more(), " (and 2 others since the last such line)");
+  EXPECT_EQ(lines.more(), "");
 }
 
 TEST(LogTest, RecordHasTimeLevelProgramAndMessage) {

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "transport/tcp/pending_connections.h"
 #include "unit/transport/raw_peer.h"
 
 namespace gradbus {
@@ -137,17 +138,31 @@ TEST(TcpGreeting, ASecondConnectionOfOneIndexIsRefused) {
   EXPECT_TRUE(node->accepted.empty());
 }
 
+// They need no key: a greeting says nothing that its sender must know.
+TEST(TcpGreeting, ManyHalfLinksKeepNobodyOut) {
+  const auto node = tcp_node(30'000), friendly = tcp_node();
+  std::vector<std::unique_ptr<RawPeer>> halves;
+  for (size_t i = 0; i < kPendingConnectionsMax + 50; ++i) {
+    halves.push_back(std::make_unique<RawPeer>(*node));
+    halves.back()->send(pack_greeting(greeting_of(1000 + i, 0, 2)));
+    poll_until_quiet({node.get()});
+  }
+  EXPECT_TRUE(halves.front()->is_closed());
+  join(*friendly, *node);
+  EXPECT_EQ(node->accepted.size(), 1u);
+}
+
 TEST(TcpGreeting, ManySilentConnectionsKeepNobodyOut) {
   const auto node = tcp_node(600), friendly = tcp_node();
   const size_t before = open_descriptors();
   {
     std::vector<std::unique_ptr<RawPeer>> silent;
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < 400; ++i) {
       silent.push_back(std::make_unique<RawPeer>(*node));
       node->poll();
     }
     poll_until_quiet({node.get()});
-    EXPECT_LE(open_descriptors(), before + silent.size() + 64);
+    EXPECT_LE(open_descriptors(), before + silent.size() + kPendingConnectionsMax);
     join(*friendly, *node);
     EXPECT_EQ(node->accepted.size(), 1u);
     for (auto& peer : silent) {

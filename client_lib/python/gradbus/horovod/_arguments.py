@@ -7,14 +7,30 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._errors import bad_argument
-from .._ops import Adasum, Average, Compression, ReduceOp, Sum, checked_factor, whole_number
+from .._ops import (
+    Adasum,
+    Average,
+    Compression,
+    Max,
+    Min,
+    Product,
+    ReduceOp,
+    Sum,
+    ZeroFactor,
+    checked_factor,
+    whole_number,
+)
 from ._compression import HalfCompressor, NoneCompressor
+
+# Horovod's numbers that cannot be mistaken. Its Adasum is 2, as int(hvd.Average) is.
+_BY_NUMBER: dict[int | None, ReduceOp] = {0: Average, 1: Sum, 3: Min, 4: Max, 5: Product}
 
 
 def reduce_op(verb: str, op: int | None, average: bool | None = None) -> ReduceOp:
     """The operation that is meant by ``op`` and by ``average``, its older form.
 
-    Raises InvalidError for both at once, and for a bare number: Horovod and Gradbus number operations differently.
+    Bare numbers are those of Horovod. Raises InvalidError for both at once, and for 2, which means Adasum in Horovod
+    and is the number of Gradbus's mean.
     """
     if average is not None:
         if op is not None:
@@ -23,9 +39,21 @@ def reduce_op(verb: str, op: int | None, average: bool | None = None) -> ReduceO
         return Average if average else Sum
     if op is None:
         return Average
-    if not isinstance(op, ReduceOp):
+    if isinstance(op, ReduceOp):
+        return op
+    number = None if isinstance(op, bool) else whole_number(op)
+    if number not in _BY_NUMBER:
         raise bad_argument(f"{verb}: op={op!r} is not one of Gradbus", "pass hvd.Average, hvd.Sum or another by name")
-    return op
+    return _BY_NUMBER[number]
+
+
+def factors(prescale: Any, postscale: Any) -> tuple[Any, Any]:
+    """Both factors of a reduction. Horovod takes 0, which Gradbus refuses elsewhere."""
+    return _factor(prescale), _factor(postscale)
+
+
+def _factor(given: Any) -> Any:
+    return ZeroFactor() if isinstance(given, (int, float)) and given == 0 else given
 
 
 def rows_to_send(tensor: Any, splits: Any) -> Any:
@@ -57,6 +85,13 @@ def mean_or_sum(verb: str, op: int, predivide: float) -> ReduceOp:
     if checked_factor(predivide, "gradient_predivide_factor", verb) != 1 and chosen is not Average:
         raise bad_argument(f"{verb}: gradient_predivide_factor={predivide!r} needs a mean", "pass op=hvd.Average")
     return chosen
+
+
+def is_own_compressor(compression: Any) -> bool:
+    """Whether it is Python code, and not one of hvd.Compression, which agents do."""
+    if compression is NoneCompressor or (isinstance(compression, type) and HalfCompressor in compression.__bases__):
+        return False
+    return hasattr(compression, "compress") and hasattr(compression, "decompress")
 
 
 def codec_of(verb: str, compression: Any) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 
 from .. import _init, _session
@@ -19,6 +20,7 @@ from .._session import current, is_initialized, shutdown
 from ._join import MakeZeros, make_join_possible
 from ._joining import Rounds
 from ._process_sets import sorted_set
+from ._timeline import start_from_environment
 
 _places: list[tuple[int, int]] = []  # of all ranks: the node's number, and the rank's number there
 
@@ -40,12 +42,13 @@ def init_with(zeros: MakeZeros | None, comm: Sequence[int] | None, process_sets:
     """
     if is_initialized():
         return
+    limit = _limit_of_stalls()
     members = _members_of(comm)
-    sets = [sorted_set(one) for one in _listed(process_sets)]
+    sets = _different([sorted_set(one) for one in _listed(process_sets)])
     if members is None:
-        _init.init(process_sets=sets)
+        _init.init(process_sets=sets, op_timeout=limit)
     else:
-        _join_some(members, sets)
+        _join_some(members, sets, limit)
     rounds: list[Rounds] = []  # they outlive a session that elastic training replaces
 
     def prepare() -> None:
@@ -56,6 +59,7 @@ def init_with(zeros: MakeZeros | None, comm: Sequence[int] | None, process_sets:
             make_join_possible(zeros, rounds)
 
     _init.do_in_each_session(prepare)
+    start_from_environment()
 
 
 def _members_of(comm: Sequence[int] | None) -> list[int] | None:
@@ -77,9 +81,31 @@ def _listed(process_sets: Sets) -> list[ProcessSet | Sequence[int]]:
     raise bad_argument(f"init: process_sets={process_sets!r} is no list", "pass a list of hvd.ProcessSet")
 
 
-def _join_some(members: list[int], sets: list[ProcessSet]) -> None:
+def _different(sets: list[ProcessSet]) -> list[ProcessSet]:
+    """The sets. Two of the same ranks are refused before the job is joined, so a script may call init() again."""
+    known = [sorted(one.ranks) for one in sets]
+    twice = next((ranks for number, ranks in enumerate(known) if ranks in known[:number]), None)
+    if twice is not None:
+        raise bad_argument(f"init: process_sets= has two sets of the ranks {twice}", "pass each set once")
+    return sets
+
+
+def _limit_of_stalls() -> float | None:
+    """Seconds after which a wait fails, by Horovod's variable. None: by Gradbus's variable or default."""
+    given = os.environ.get("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "").strip()
+    if not given or os.environ.get("GRADBUS_OP_TIMEOUT") or os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") != "0":
+        return None
+    if not given.isdigit():
+        raise bad_argument(
+            f"init: HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={given[:40]!r} is no number of seconds",
+            "set a whole number, or leave it out",
+        )
+    return float(given) or None
+
+
+def _join_some(members: list[int], sets: list[ProcessSet], limit: float | None) -> None:
     """A job of some ranks only. The launcher's world meets first: it has the numbers and the name of the job."""
-    _init.init()
+    _init.init(op_timeout=limit)
     world = current()
     if members == list(range(world.size)):
         for one in sets:
@@ -94,7 +120,8 @@ def _join_some(members: list[int], sets: list[ProcessSet]) -> None:
             "pass lists that have this rank, and ranks below the launcher's size only",
         )
     name = hashlib.sha256(f"{job} {members}".encode()).hexdigest()[:24]
-    _init.init(job=f"ranks-{name}", rank=members.index(rank), size=len(members), process_sets=sets)
+    _init.init(job=f"ranks-{name}", rank=members.index(rank), size=len(members), process_sets=sets,
+               op_timeout=limit)  # fmt: skip
 
 
 def is_homogeneous() -> bool:

@@ -29,6 +29,8 @@ from .._watch import Replay
 
 _STUCK_MS = 20  # a wait of this length brings a rank to a meeting
 _STUCK_AFTER_JOIN_MS = 1  # once a rank has joined
+# Meetings of one wait become rare: while nothing else moves, the coordinator finds out which ranks cannot go on.
+_PAUSE_MAX_S = 4.0
 _KEPT_MAX = 1024  # operations that nobody has waited for are kept up to this number before a search
 _NAME = "gradbus.join"
 _ADDS_ZEROS = (Collective.ALLREDUCE, Collective.REDUCE)
@@ -145,6 +147,7 @@ class Joining:
         """
         limit_ms = self.session.op_timeout_ms if timeout_ms is None else timeout_ms
         deadline = time.monotonic() + limit_ms / 1000
+        pause_s, meets_at = 0.0, 0.0
         while True:
             left_ms = max(0, round(1000 * (deadline - time.monotonic())))
             slice_ms = _STUCK_AFTER_JOIN_MS if self._joined else _STUCK_MS
@@ -154,7 +157,12 @@ class Joining:
             except TimeoutError:
                 if left_ms <= slice_ms:
                     raise
-                self._meet()
+                if self._joined or time.monotonic() >= meets_at:
+                    met = self._meetings
+                    self._meet()
+                    if self._meetings != met:
+                        pause_s = min(_PAUSE_MAX_S, 2 * pause_s or _STUCK_MS / 1000)
+                        meets_at = time.monotonic() + pause_s
             except GradbusError:
                 self._end(waitable)
                 raise

@@ -15,8 +15,10 @@ _by_number: dict[int, core.ProcessSet] = {0: core.global_process_set}
 class ProcessSet(core.ProcessSet):
     """Some ranks of the job, numbered in ascending order. Raises InvalidError for an MPI communicator."""
 
-    def __init__(self, ranks: Sequence[int]) -> None:
-        super().__init__(ranks)
+    mpi_comm = None  # which Horovod's sets may have
+
+    def __init__(self, ranks_or_comm: Sequence[int]) -> None:
+        super().__init__(ranks_or_comm)
         self._ranks.sort()
         self._number: int | None = None
 
@@ -47,6 +49,11 @@ def add_process_set(process_set: core.ProcessSet | Sequence[int]) -> core.Proces
 def remove_process_set(process_set: core.ProcessSet) -> bool:
     """Leaves the set on every rank. False if it was not in use, or is the global one."""
     return core.remove_process_set(process_set)
+
+
+def sets_in_use() -> dict[int, list[int]]:
+    """The ranks of each set, by its number."""
+    return {number: list(one.ranks) for number, one in _by_number.items() if one.initialized}
 
 
 def set_of_number(process_set_id: int) -> core.ProcessSet:

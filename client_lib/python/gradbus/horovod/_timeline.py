@@ -16,6 +16,7 @@ from .._session import current
 _START_S = 30.0  # until the ranks record
 _ON_THEIR_WAY_S = 0.5  # spans from agents, every 50 ms, to the recorder
 _END_S = 60.0  # until the file is written
+_LAUNCHER_S = 2.0  # until a recorder that `gradbus run` has started is seen
 
 _recorder: subprocess.Popen[str] | None = None
 
@@ -49,6 +50,26 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
         if _recorder.poll() is not None or time.monotonic() >= deadline:
             raise _failed("start_timeline")
         time.sleep(0.01)
+
+
+def start_from_environment() -> None:
+    """start_timeline() with HOROVOD_TIMELINE. If it fails, the job goes on with a warning.
+
+    `gradbus run` reads the same variable, so rank 0 first waits for its recorder. "DYNAMIC" starts nothing.
+    """
+    file_path = os.environ.get("HOROVOD_TIMELINE", "")
+    session = current()
+    if not file_path or file_path.upper() == "DYNAMIC" or session.rank != 0 or session.size == 1:
+        return
+    deadline = time.monotonic() + (_LAUNCHER_S if session.launcher == "gradbus" else 0)
+    while not session.tracing() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if session.tracing():
+        return
+    try:
+        start_timeline(file_path)
+    except (UnavailableError, OSError) as error:
+        _warn(f"HOROVOD_TIMELINE: {error}")
 
 
 def stop_timeline() -> None:

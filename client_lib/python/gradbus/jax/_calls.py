@@ -24,7 +24,7 @@ from .._gradients import EXCHANGES, Gradient, Settings
 from .._handles import standing_for_main_thread
 from .._ops import Adasum, ReduceOp
 from .._parts import name_in_group
-from .._process_sets import ProcessSet, _added, global_process_set
+from .._process_sets import ProcessSet, _added, checked_root, global_process_set, session_of
 from . import _xla
 
 _TARGET = "gradbus_operation"
@@ -149,6 +149,10 @@ def _allreduce(operation: dict[str, Any], inputs: list[Any], outputs: list[Any],
             operation["compression"],
         )
     )  # fmt: skip
+    root = operation.get("root")
+    if root is not None and checked_root(root, "broadcast", process_set) != session_of(process_set, "broadcast").rank:
+        for output in outputs:
+            output[...] = 0
 
 
 def _broadcast(operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet) -> None:

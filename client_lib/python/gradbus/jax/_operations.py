@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,17 +25,25 @@ def _leaves(tree: Tree) -> tuple[list[Any], Any]:
 
 
 def _differentiable(run: Callable[..., Any], back: Callable[..., Any]) -> Callable[..., Any]:
-    """``run`` of arrays, whose cotangents ``back`` turns into those of its inputs. Integers have none: float0."""
+    """``run`` of arrays, whose cotangents ``back(suffix, ...)`` turns into those of inputs. Integers have none: float0.
+
+    Both rules consist of operations that have rules themselves, so gradients of gradients work to any order. Names in
+    ``back`` end with the suffix.
+    """
     function = jax.custom_vjp(run)
+    passes = itertools.count(1)
 
     def backward(_: None, given: Any) -> Any:
         cotangents = list(given) if isinstance(given, tuple) else [given]
         real = [index for index, one in enumerate(cotangents) if one.dtype != jax.dtypes.float0]
-        for index, cotangent in zip(real, back(*(cotangents[index] for index in real)) if real else ()):
+        # A compiled program with gradients of gradients has several, in any order.
+        number = next(passes) if real and is_traced([]) else 1
+        suffix = "/backward" if number == 1 else f"/backward{number}"
+        for index, cotangent in zip(real, back(suffix, *(cotangents[index] for index in real)) if real else ()):
             cotangents[index] = cotangent
         return tuple(cotangents)
 
-    function.defvjp(lambda *arrays: (run(*arrays), None), backward)
+    function.defvjp(lambda *arrays: (function(*arrays), None), backward)
     return function
 
 
@@ -64,32 +73,44 @@ def allreduce(
     chosen = name_for("allreduce", name, leaves)
     arguments = dict(op=int(how.op), prescale=how.prescale, postscale=how.postscale, compression=compression)
 
-    def run(suffix: str, *arrays: Any) -> Any:
-        return tuple(call(text_of("allreduce", process_set, name=chosen + suffix, **arguments), arrays, arrays))
+    def run(given: str, *arrays: Any) -> Any:
+        return tuple(call(text_of("allreduce", process_set, name=given, **arguments), arrays, arrays))
 
-    def back(*cotangents: Any) -> Any:
-        _check_linear("allreduce", how.op)
-        return run("/backward", *cotangents)
+    def reduced(given: str, *arrays: Any) -> Any:
+        def back(suffix: str, *cotangents: Any) -> Any:
+            _check_linear("allreduce", how.op)
+            return reduced(given + suffix, *cotangents)
 
-    return jax.tree_util.tree_unflatten(structure, _differentiable(functools.partial(run, ""), back)(*leaves))
+        return _differentiable(functools.partial(run, given), back)(*arrays)
+
+    return jax.tree_util.tree_unflatten(structure, reduced(chosen, *leaves))
 
 
 def broadcast(
     tree: Tree, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Tree:
     """The root's arrays. Its gradient is the sum of all ranks' gradients; the others' are zeros."""
-    is_root = checked_root(root_rank, "broadcast", process_set) == session_of(process_set, "broadcast").rank
+    checked_root(root_rank, "broadcast", process_set)
     leaves, structure = _leaves(tree)
     chosen = name_for("broadcast", name, leaves)
 
-    def run(*arrays: Any) -> Any:
-        return tuple(call(text_of("broadcast", process_set, name=chosen, root=root_rank), arrays, arrays))
+    def sent(given: str, *arrays: Any) -> Any:
+        text = text_of("broadcast", process_set, name=given, root=root_rank)
+        return _differentiable(
+            lambda *own: tuple(call(text, own, own)), lambda suffix, *cotangents: summed(given + suffix, *cotangents)
+        )(*arrays)
 
-    def back(*cotangents: Any) -> Any:
-        total = allreduce(list(cotangents), chosen + "/backward", Sum, process_set=process_set)
-        return [one if is_root else jnp.zeros_like(one) for one in total]
+    def summed(given: str, *arrays: Any) -> Any:
+        """On the root, zeros elsewhere. All ranks compile the same: XLA would wait for operations in other orders."""
+        text = text_of(
+            "allreduce", process_set, name=given, op=int(Sum), prescale=1.0, postscale=1.0, compression=None,
+            root=root_rank,
+        )  # fmt: skip
+        return _differentiable(
+            lambda *own: tuple(call(text, own, own)), lambda suffix, *cotangents: sent(given + suffix, *cotangents)
+        )(*arrays)
 
-    return jax.tree_util.tree_unflatten(structure, _differentiable(run, back)(*leaves))
+    return jax.tree_util.tree_unflatten(structure, sent(chosen, *leaves))
 
 
 def _with_rows(array: Any, rows: int) -> Any:
@@ -113,8 +134,8 @@ def allgather(array: Any, name: str | None = None, process_set: ProcessSet = glo
         whole = _with_rows(given, given.shape[0] * size)
         return call(text_of("allgather", process_set, name=chosen), [given], [whole])[0]
 
-    def back(cotangent: Any) -> Any:
-        return (reducescatter(cotangent, chosen + "/backward", Sum, process_set=process_set),)
+    def back(suffix: str, cotangent: Any) -> Any:
+        return (reducescatter(cotangent, chosen + suffix, Sum, process_set=process_set),)
 
     return _differentiable(run, back)(array)
 
@@ -143,10 +164,10 @@ def reducescatter(
     def run(given: Any) -> Any:
         return call(text, [given], [_with_rows(given, rows_of_rank(given.shape[0], how.session))])[0]
 
-    def back(cotangent: Any) -> Any:
+    def back(suffix: str, cotangent: Any) -> Any:
         _check_linear("reducescatter", how.op)
         scale = how.prescale * how.postscale / (how.session.size if how.op == Average else 1)
-        return (allgather(cotangent * scale, chosen + "/backward", process_set),)
+        return (allgather(cotangent * scale, chosen + suffix, process_set),)
 
     return _differentiable(run, back)(array)
 
@@ -170,7 +191,7 @@ def alltoall(
     def run(given: Any) -> Any:
         return call(text_of("alltoall", process_set, name=chosen), [given], [given])[0]
 
-    def back(cotangent: Any) -> Any:
-        return (alltoall(cotangent, None, chosen + "/backward", process_set),)
+    def back(suffix: str, cotangent: Any) -> Any:
+        return (alltoall(cotangent, None, chosen + suffix, process_set),)
 
     return _differentiable(run, back)(array)

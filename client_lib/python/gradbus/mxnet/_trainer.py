@@ -55,21 +55,25 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc,unused-ignore]
 
     def _allreduce_grads(self) -> None:
         """Gluon calls it in step() and allreduce_grads()."""
+        named = self._gradients()
+        if not named:
+            return
+        arrays = [gradient.asnumpy() for _, gradient in named]
+        names = unique_names([name for name, _ in named])
+        exchange(list(zip(names, arrays)), self._prefix, self._settings, arrays)
+        for (_, gradient), array in zip(named, arrays):
+            gradient[:] = array
+
+    def _gradients(self) -> list[tuple[str, Any]]:
+        """Of the parameters that are trained. Refuses sparse ones, and parameters on several devices."""
         trained = [parameter for parameter in self._params if parameter.grad_req != "null"]
-        gradients = [_only_one(parameter.list_grad(), parameter.name) for parameter in trained]
-        for parameter, gradient in zip(trained, gradients):
+        named = [(parameter.name, _only_one(parameter.list_grad(), parameter.name)) for parameter in trained]
+        for name, gradient in named:
             if gradient.stype != "default":
                 raise bad_argument(
-                    f"parameter '{parameter.name}' has a {gradient.stype} gradient",
-                    "make the layer with sparse_grad=False",
+                    f"parameter '{name}' has a {gradient.stype} gradient", "make the layer with sparse_grad=False"
                 )
-        if not gradients:
-            return
-        names = unique_names([parameter.name for parameter in trained])
-        arrays = [gradient.asnumpy() for gradient in gradients]
-        exchange(list(zip(names, arrays)), self._prefix, self._settings, arrays)
-        for gradient, array in zip(gradients, arrays):
-            gradient[:] = array
+        return named
 
 
 def broadcast_parameters(

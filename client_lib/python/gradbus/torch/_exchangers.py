@@ -33,6 +33,7 @@ from ._exchange.gradients import GradientExchange
 from ._modes.local_modes import LocalModes, LocalParameter, is_local
 from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
 from ._modes.shard_optimizers import holds_parameters, text_of, without_restore
+from ._names import regrouped
 from ._partial_step import steps_alone
 from ._schedules import DEFAULT, Schedule, planned_as, schedule_of, wants_plan, without_forward
 from ._state.residual_state import CompressionState
@@ -62,6 +63,7 @@ class Settings:
     check_every: int = 0  # steps from one comparison of the replicas to the next; 0: only the first step's
     reduce_in_float32: bool = False  # gradients of half precision
     schedule: Schedule = dataclasses.field(default_factory=lambda: schedule_of(DEFAULT))
+    has_own_states: bool = False  # each rank has the optimizer's state of its own parameters only
     fresh_shards: bool = False  # shards take the parameters of ranks, not those of snapshots
 
     def is_sparse(self, parameter: torch.nn.Parameter, optimizer: Any) -> bool:
@@ -268,6 +270,21 @@ def add(
     to[1].add(stepping)
 
 
+def refuse_other_groups(state: State, pairs: Sequence[NamedParameter]) -> None:
+    """Takes the newest group away again if it has parameters that are exchanged by the options of an earlier one."""
+    names = {id(parameter): name for (name, parameter), _ in state.parameters}
+    for _, parameter in pairs:
+        on_shards = state.exchange.owns(parameter) and not state.exchange.steps_on(parameter)
+        if id(parameter) in names and (state.settings.rescale_residual or on_shards):
+            del state.optimizer.param_groups[-1]
+            raise bad_argument(
+                f"add_param_group: parameter '{names[id(parameter)]}' is exchanged already, by the options of its "
+                "earlier group",
+                "change the options of that group in its place, or make a new optimizer and call "
+                "DistributedOptimizer() again",
+            )
+
+
 # Every rank comes to the same end: what refuses a mode refuses it to all.
 _REFUSALS = (InvalidError, MismatchError, UnavailableError, ExhaustedError)
 
@@ -330,6 +347,7 @@ def fill(
     changes: Sequence[ModeChange],
 ) -> None:
     """All parameters; leaves no hooks behind when they are refused."""
+    state.parameters = regrouped(optimizer, state.parameters)
     try:
         add(optimizer, state, to, state.parameters, changes)
         _refuse_half_a_search(optimizer, *to)

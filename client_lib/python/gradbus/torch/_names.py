@@ -68,12 +68,14 @@ def _names_error(got: str) -> InvalidError:
     )
 
 
-def groups_of(optimizer: torch.optim.Optimizer, named: list[NamedParameter]) -> list[int]:
-    """The group of each parameter."""
+def regrouped(
+    optimizer: torch.optim.Optimizer, parameters: Iterable[tuple[NamedParameter, int]]
+) -> list[tuple[NamedParameter, int]]:
+    """Parameters with the numbers of their groups, which a script may have edited; 0 where it has removed one."""
     group_of = {
         id(p): number for number, group in enumerate(optimizer.param_groups) for p in group["params"]
     }
-    return [group_of[id(parameter)] for _, parameter in named]
+    return [(pair, group_of.get(id(pair[1]), 0)) for pair, _ in parameters]
 
 
 def all_named(

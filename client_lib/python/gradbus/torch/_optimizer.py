@@ -26,10 +26,10 @@ from ._arguments import (
 from ._broadcast import broadcast_parameters, plain_name
 from ._buckets.parameter_info import NamedParameter
 from ._ddp import refuse_ddp
-from ._exchangers import Settings, State, add, fill, put_in_front, take_up_changes
+from ._exchangers import Settings, State, add, fill, put_in_front, refuse_other_groups, take_up_changes
 from ._modes.local_modes import OuterState, check_part
 from ._modes.mode_changes import ModeChange
-from ._names import all_named, groups_of, numbered, parameters_of
+from ._names import all_named, numbered, parameters_of, regrouped
 from ._numbers import keep_number, next_number
 from ._onebit_adam import MomentumAdam
 from ._own_zero_grad import zero_by_own
@@ -139,14 +139,23 @@ class DistributedOptimizerBase(_Optimizer):
                     parameter.grad.detach_().zero_()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's. Every rank must add the same group; its gradients are exchanged from now on."""
+        """As torch's. Every rank must add the same group; its gradients are exchanged from now on.
+
+        Parameters of a group that was removed by hand may be added again, and keep their buckets. Raises InvalidError
+        if shards step on them or ``rescale_residual`` was asked for, which know them by the earlier group.
+        """
         state = self._gradbus
         state.exchange.refuse_when_detached()
+        state.exchange.settle()
         super().add_param_group(param_group)
-        number = len(self.param_groups) - 1
-        added = [(pair, number) for pair in numbered(self.param_groups[number], number)]
-        add(self, state, (state.exchange, state.local), added, state.changes)
-        state.parameters += added
+        number, held = len(self.param_groups) - 1, _ids(state)
+        pairs = numbered(self.param_groups[number], number)
+        added = [(pair, number) for pair in pairs if id(pair[1]) not in held]
+        if len(added) < len(pairs):
+            refuse_other_groups(state, pairs)
+        if added or not pairs:
+            add(self, state, (state.exchange, state.local), added, state.changes)
+        state.parameters = regrouped(self, state.parameters) + added
         who = f"add_param_group() of another DistributedOptimizer ({plain_name(self)})"
         take_over(state, _ids(state), who)
         state.parked.clear()  # they lack these
@@ -448,7 +457,7 @@ def _wrap(optimizer: torch.optim.Optimizer, named: list[NamedParameter], setting
     # A number comes last: a rank whose arguments were refused calls again.
     settings = dataclasses.replace(settings, number=next_number(settings.process_set))
     state = State(optimizer, settings)
-    state.parameters = list(zip(named, groups_of(optimizer, named)))
+    state.parameters = regrouped(optimizer, [(pair, 0) for pair in named])
     take_over(state, _ids(state), f"a newer DistributedOptimizer ({plain_name(optimizer)})")
     fill(optimizer, state, (state.exchange, state.local), [])
     _put_in_front(optimizer, state)

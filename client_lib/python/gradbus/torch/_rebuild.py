@@ -19,6 +19,7 @@ from .._process_sets import lowest_rank, session_of
 from ._arguments import bucket_bytes_of
 from ._buckets.retire import retire_names
 from ._buckets.sums import note_sums_of, unchanged_sums
+from ._exchange.rounds import change_passes as change_passes_of
 from ._exchangers import State, fill
 from ._partial_step import steps_alone
 from ._schedules import DEFAULT, Schedule, wants_plan
@@ -212,6 +213,16 @@ def change_schedule(optimizer: Any, schedule: Schedule, bucket_bytes: int | None
         raise
     state.planning_is_due = wants_plan(schedule)
     state.rebuild_is_due = state.exchange.rebuilds and not state.arrival
+
+
+def change_passes(optimizer: Any, passes: int) -> None:
+    """On every rank, between steps: so many backward passes between two steps."""
+    state: State = optimizer._gradbus
+    state.exchange.refuse_when_detached()
+    state.exchange.settle()
+    for exchange in (state.exchange, *state.parked.values()):
+        change_passes_of(exchange.rounds, passes)
+    state.settings = dataclasses.replace(state.settings, passes=passes)
 
 
 def plan_report(state: State) -> dict[str, Any]:

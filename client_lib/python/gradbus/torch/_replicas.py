@@ -37,6 +37,8 @@ class _Settings(Protocol):
     def check_every(self) -> int: ...
     @property
     def warns_of_differences(self) -> bool: ...
+    @property
+    def has_own_states(self) -> bool: ...
 
 
 class _Exchange(Protocol):
@@ -95,7 +97,8 @@ def _compare(named: Sequence[NamedParameter], state: Replicated, between_steps: 
     if between_steps:
         lists.append(_options(state))
         if not state.replicas_compared:
-            lists += [_order(named), _states(named, state)]
+            lists.append(_order(named))
+            lists += [] if state.settings.has_own_states else [_states(named, state)]
     words = [hash_of_list(one.hashes) for one in lists] + [0] * (_KINDS - len(lists))
     ours = torch.tensor([*words, *(~word for word in words)], device="cpu")
     found = allreduce(ours, state.replicas_name, BitOr, process_set=process_set).tolist()

@@ -7,6 +7,7 @@
 
 import sys
 
+import cases_edited  # noqa: F401
 import cases_fields  # noqa: F401
 import cases_gradients  # noqa: F401
 import cases_habits  # noqa: F401

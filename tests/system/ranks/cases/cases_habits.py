@@ -7,7 +7,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from training_cases import case, mlp, sgd
+from training_cases import case, mlp, sgd, step, with_log
 
 
 @case
@@ -181,6 +181,32 @@ def flush_without_zero_grad(training):
         optimizer.step()
         flush_now(training, optimizer)
     return model
+
+
+def unseen_sums(parameter):
+    """Readers that nobody sees while a step is put off: docs/concepts/schedules.md."""
+    other = torch.empty(0)
+    other.data = parameter
+    capsule = torch.utils.dlpack.to_dlpack(parameter)
+    readers = torch.tensor(parameter), torch.Tensor._make_subclass(torch.Tensor, parameter), other
+    sums = [float(reader.detach().sum()) for reader in (*readers, torch.utils.dlpack.from_dlpack(capsule))]
+    return [*sums, float(scripted_sum(parameter))]
+
+
+@torch.jit.script
+def scripted_sum(x: torch.Tensor) -> torch.Tensor:
+    return x.sum()
+
+
+@case
+def flush_before_unseen_readers(training):
+    model, log = mlp(), []
+    optimizer = training.wrap(sgd(model), model)
+    for x, y in training.batches():
+        step(model, optimizer, x, y)
+        flush_now(training, optimizer)
+        log += unseen_sums(model[2].weight)
+    return with_log(model, log)
 
 
 @case

@@ -69,6 +69,40 @@ def check_gradients():
             check(jax.grad(wrap(mixed))(x), expected * np.ones((SIZE, 2)))
 
 
+def check_gradients_of_gradients():
+    """Of the sum over ranks of operation(x) ** 3, and twice of what comes out, by ``weight``, which is x on a rank."""
+    weight, weights, shape = RANK + 1, TOTAL + SIZE, (SIZE, 2)
+    ones = np.ones(shape)
+    is_root = RANK == SIZE - 1
+
+    def of_sum(scale, copies):
+        """y = scale * sum(x), which ``copies`` ranks have."""
+        y = scale * weights
+        return 3 * copies * scale * y**2, 6 * weights * copies * scale**2 * y, 6 * weights**2 * copies * scale**3
+
+    own = (3 * weight**2, 6 * weight**2, 6 * weight**2)  # of x ** 3
+    cases = (
+        (lambda x: gradbus.allreduce(x, op=gradbus.Sum), of_sum(1, SIZE)),
+        (lambda x: gradbus.allreduce({"x": x, "n": jnp.arange(3)})["x"], of_sum(1 / SIZE, SIZE)),
+        (lambda x: gradbus.broadcast({"x": x, "n": jnp.arange(3)}, SIZE - 1)["x"], [SIZE * is_root * g for g in own]),
+        (gradbus.allgather, [SIZE * g for g in own]),
+        (lambda x: gradbus.reducescatter(x, op=gradbus.Sum), of_sum(1, 1)),
+        (gradbus.reducescatter, of_sum(1 / SIZE, 1)),
+        (gradbus.alltoall, own),
+    )
+    x = jnp.full(shape, float(weight))
+    for operation, expected in cases:
+        first = jax.grad(lambda x: (operation(x) ** 3).sum())  # noqa: B023
+        second = jax.grad(lambda x: (weight * first(x)).sum())  # noqa: B023
+        third = jax.grad(lambda x: (weight * second(x)).sum())  # noqa: B023
+        for wrap in (lambda f: f, jax.jit):
+            for gradient, value in zip((first, second, third), expected):
+                check(wrap(gradient)(x), value * ones)
+    for wrap in (lambda f: f, jax.jit):
+        hessian = wrap(jax.jacrev(jax.jacrev(lambda x: (gradbus.allreduce(x, op=gradbus.Sum) ** 2).sum())))
+        check(hessian(jnp.ones(3)), 2 * SIZE**2 * np.eye(3))
+
+
 def mapped():
     """How many pieces of shared memory this process has."""
     return pathlib.Path("/proc/self/maps").read_text().count("memfd:gradbus")
@@ -214,6 +248,7 @@ def check_refusals():
 check_operations(operations)
 check_operations(jax.jit(operations))
 check_gradients()
+check_gradients_of_gradients()
 check_unnamed()
 check_order()
 check_optimizer()

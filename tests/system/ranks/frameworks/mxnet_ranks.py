@@ -7,6 +7,7 @@ import gradbus.mxnet as gradbus
 import mxnet as mx
 import numpy as np
 import pytest
+from gradbus.horovod.mxnet import compression, functions, mpi_ops
 
 hvd.init()
 gradbus.init()  # changes nothing
@@ -59,8 +60,10 @@ def check_horovod():
         hvd.reducescatter(whole, op=hvd.Max)
     hvd.broadcast_(given, 1)
     assert given.asscalar() == TOTAL
-    with pytest.raises(ValueError, match="use hvd.DistributedTrainer"):
-        hvd.DistributedOptimizer(mx.optimizer.SGD())
+    two = hvd.grouped_allreduce(tensors=[mx.nd.array([RANK]), mx.nd.array([2 * RANK])], average=False)
+    assert [one.asscalar() for one in two] == [TOTAL, 2 * TOTAL]
+    assert mpi_ops.allreduce is hvd.allreduce and functions.broadcast_object({1: RANK}, 1) == {1: 1}
+    assert compression.FP16Compressor is hvd.Compression.fp16
 
 
 def net_of(value=1.0):
@@ -68,6 +71,18 @@ def net_of(value=1.0):
     net = mx.gluon.nn.Dense(1, use_bias=False, in_units=1)
     net.initialize(mx.initializer.Constant(value))
     return net
+
+
+class Quarters(hvd.Compression.none):
+    """A compressor of a script: gradients travel divided by 4, with another shape."""
+
+    @staticmethod
+    def compress(tensor):
+        return tensor.reshape((-1,)) / 4, tensor.shape
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        return tensor.reshape(ctx) * 4
 
 
 def stepped(trainer, net, batch_size=1):
@@ -84,6 +99,8 @@ def check_trainers():
         (gradbus.DistributedTrainer, {}, MEAN),
         (gradbus.DistributedTrainer, {"op": gradbus.Sum}, TOTAL),
         (hvd.DistributedTrainer, {"compression": hvd.Compression.fp16, "gradient_predivide_factor": 2.0}, MEAN),
+        (hvd.DistributedTrainer, {"compression": Quarters}, MEAN),
+        (hvd.DistributedTrainer, {"compression": Quarters(), "op": hvd.Sum}, TOTAL),
     ):
         net = net_of()
         trainer = make(net.collect_params(), "sgd", {"learning_rate": 0.5}, **options)
@@ -108,6 +125,62 @@ def check_parameters():
     assert arrays["one"].asscalar() == 1
 
 
+def check_optimizer():
+    """Of Module: rank r's gradient is r. An update subtracts half of the mean, times rescale_grad."""
+    optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=0.5, rescale_grad=0.5))
+    assert isinstance(optimizer, hvd.DistributedOptimizer) and isinstance(optimizer, mx.optimizer.Optimizer)
+    assert optimizer.rescale_grad == 0.5 and optimizer.learning_rate == 0.5
+    weight, gradient = mx.nd.array([1.0]), mx.nd.array([RANK])
+    optimizer.update(0, weight, gradient, optimizer.create_state(0, weight))
+    assert weight.asscalar() == 1 - 0.25 * MEAN and gradient.asscalar() == MEAN
+    optimizer.rescale_grad = 1.0  # as Module sets it
+    optimizer.set_learning_rate(1.0)
+    weights = [mx.nd.array([1.0]), mx.nd.array([2.0], dtype="float16")]
+    gradients = [mx.nd.array([RANK]), mx.nd.array([RANK], dtype="float16")]
+    for index in range(2):
+        state = optimizer.create_state_multi_precision(index, weights[index])
+        optimizer.update_multi_precision([index], [weights[index]], [gradients[index]], [state])
+    assert [one.asscalar() for one in weights] == [1 - MEAN, 2 - MEAN]
+    first = hvd.add_process_set([0])
+    alone = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=0.5), process_set=first)
+    weight = mx.nd.array([1.0])
+    alone.update(0, weight, mx.nd.array([RANK]), None)
+    assert weight.asscalar() == 1 - 0.5 * RANK
+    hvd.remove_process_set(first)
+    net = net_of()
+    with pytest.warns(UserWarning, match="pass a plain optimizer"):
+        trainer = hvd.DistributedTrainer(net.collect_params(), optimizer)
+    assert isinstance(trainer, mx.gluon.Trainer) and stepped(trainer, net) == 1 - MEAN
+
+
+def check_module():
+    """A Module of one weight, with data of this rank. All ranks end with one weight."""
+    symbol = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=1, no_bias=True), mx.sym.var("label"))
+    module = mx.mod.Module(symbol, ["data"], ["label"])
+    module.bind([("data", (1, 1))], [("label", (1, 1))])
+    module.init_params(mx.initializer.Constant(1.0))
+    module.init_optimizer(None, hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=0.5, rescale_grad=1.0)))
+    batch = mx.io.DataBatch([mx.nd.array([[1.0]])], [mx.nd.array([[float(RANK)]])])
+    module.forward_backward(batch)
+    module.update()
+    (weight,) = module.get_params()[0].values()
+    assert weight.asscalar() == 1 - 0.5 * (1 - MEAN)
+
+
+def check_deferred_parameters():
+    """Layers without shapes get the root's values in the first forward pass; what a rank loads later is its own."""
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.Dense(2), mx.gluon.nn.Dense(1, in_units=2))
+    net.initialize(mx.initializer.Constant(RANK + 5))
+    hvd.broadcast_parameters(net.collect_params(), root_rank=1)
+    assert (net[1].weight.data().asnumpy() == 6).all()
+    net(mx.nd.ones((1, 3)))
+    assert (net[0].weight.data().asnumpy() == 6).all() and net[0].weight.shape == (2, 3)
+    if RANK == 0:
+        net.initialize(mx.initializer.Constant(9), force_reinit=True)
+
+
 def check_refusals():
     deferred = mx.gluon.nn.Dense(1)
     deferred.initialize()
@@ -128,7 +201,8 @@ def check_refusals():
         trainer.step(1)
 
 
-for check in (check_operations, check_horovod, check_trainers, check_parameters, check_refusals):
+for check in (check_operations, check_horovod, check_trainers, check_optimizer,
+              check_module, check_parameters, check_deferred_parameters, check_refusals):
     check()
 gradbus.shutdown()
 sys.stdout.write("ok\n")

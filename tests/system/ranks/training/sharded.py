@@ -152,6 +152,7 @@ def check_memory():
     ours, optimizer, alone, reference = compare("AdamW")
     whole = sum(v.numel() * v.element_size() for s in reference.state.values() for v in s.values())
     assert optimizer.shard_bytes() <= whole / SIZE + 256, (optimizer.shard_bytes(), whole)
+    optimizer.zero_grad()
     if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
         (loss_of(ours, 9, RANK) + ours.unused.sum()).backward()
         kept = [p.grad.share for p in ours.parameters() if p.grad is not None]  # the rest was freed in backward()
@@ -311,6 +312,29 @@ def check_refusals():
         optimizer.step()
 
 
+def check_checkpoints_of_changing_use():
+    """A reentrant checkpoint brings a gradient after the exchange has begun."""
+    if not HOOKS:
+        return
+    from torch.utils.checkpoint import checkpoint
+
+    layer = torch.nn.Linear(4, 4)
+    optimizer = gradbus.DistributedOptimizer(torch.optim.SGD(layer.parameters(), lr=0.1), shard=True, broadcast=True)
+    for uses in (1, 3):
+        x = torch.ones(2, 4, requires_grad=True)
+        for _ in range(uses):
+            x = checkpoint(layer, x, use_reentrant=True)
+        optimizer.zero_grad()
+        try:
+            x.sum().backward()
+        except gradbus.BusyError as error:
+            assert uses == 3 and "in this backward()" in str(error) and "use_reentrant=False" in str(error), error
+            optimizer.zero_grad()
+        else:
+            assert uses != 3, uses
+            optimizer.step()
+
+
 def check_profiler():
     """Ranges of both kinds of optimizers."""
     for options, names in (({}, ["gradbus::wait"]), ({"shard": True}, ["gradbus::wait", "gradbus::gather"])):
@@ -371,6 +395,7 @@ if sys.argv[1] == "equal":
         check_scaler()
     check_newest_has_the_parameters()
     check_refusals()
+    check_checkpoints_of_changing_use()
     check_profiler()
 else:
     {"save": save, "load": load}[sys.argv[1]](sys.argv[2])

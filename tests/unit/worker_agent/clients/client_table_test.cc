@@ -21,9 +21,12 @@ class ClientTableTest : public testing::Test {
  protected:
   // Returns the socket that the table knows it by.
   int add(ClientProcess& client, Fd process = Fd()) {
-    AcceptedClient accepted = client.accepted(getuid(), std::move(process));
+    return add(table_, client, getuid(), kStart, std::move(process));
+  }
+  int add(ClientTable& table, ClientProcess& client, uid_t uid, Nanos now, Fd process = Fd()) {
+    AcceptedClient accepted = client.accepted(uid, std::move(process));
     const int fd = accepted.socket.get();
-    table_.add(std::move(accepted), kStart);
+    table.add(std::move(accepted), now);
     return fd;
   }
   std::vector<int> ready() {
@@ -50,6 +53,26 @@ TEST_F(ClientTableTest, RefusesOneTooMany) {
   add(fourth);
   EXPECT_TRUE(fourth.quiet());
   EXPECT_EQ(table_.size(), 2u);
+}
+
+// Whoever floods the table makes room with their own connections.
+TEST_F(ClientTableTest, TheSilentOneThatGoesIsOfTheUserWithMost) {
+  ClientTable table(watched_, 4);
+  ClientProcess one, two, three, four;
+  add(table, one, 7, kStart);
+  const int older = add(table, two, 8, kStart + 1);
+  const int newer = add(table, three, 8, kStart + 2);
+  EXPECT_FALSE(table.is_full());
+  const int joined = add(table, four, 8, kStart);
+  EXPECT_TRUE(table.is_full());
+  table.find(joined)->state = AttachedClient::State::kRunning;
+  ASSERT_NE(table.longest_silent(), nullptr);
+  EXPECT_EQ(table.longest_silent()->fd(), older);
+  table.remove(older);
+  table.remove(newer);
+  EXPECT_EQ(table.longest_silent()->uid(), 7u);
+  table.remove(table.longest_silent()->fd());
+  EXPECT_EQ(table.longest_silent(), nullptr);
 }
 
 TEST_F(ClientTableTest, WatchesPacketsAndEndsOfProcesses) {

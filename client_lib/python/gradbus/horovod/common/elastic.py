@@ -14,10 +14,26 @@ from ..._parts import Collective
 from ..._session import current, rank
 from .exceptions import HostsUpdatedInterrupt
 
-__all__ = ["ObjectState", "State", "run"]
+__all__ = ["ObjectState", "State", "notification_manager", "run", "run_fn"]
 
 Callback = Callable[[], object]
 Function = Callable[..., Any]
+
+
+class WorkerNotificationManager:
+    """Would tell states of new hosts. The hosts of a job never change, so its methods do nothing."""
+
+    def init(self, rendezvous_addr: Any = None, rendezvous_port: Any = None, nic: Any = None) -> None:
+        """Does nothing."""
+
+    def register_listener(self, listener: Any) -> None:
+        """Does nothing."""
+
+    def remove_listener(self, listener: Any) -> None:
+        """Does nothing."""
+
+
+notification_manager = WorkerNotificationManager()
 
 
 class State(_elastic.State):
@@ -42,6 +58,9 @@ class State(_elastic.State):
 
     def check_host_updates(self) -> None:
         """Does nothing: the hosts of a job never change."""
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Does nothing. Nobody calls it, because the hosts of a job never change."""
 
     def save(self) -> None:
         """For subclasses, which keep more in a commit. Raises InvalidError if a script calls it."""
@@ -93,16 +112,16 @@ class ObjectState(State):
         super().__init__(**kwargs)
 
 
-def run(function: Function | None = None, *, timeout: float | None = None, restarts_max: int = 10) -> Any:
+def run(func: Function | None = None, *, timeout: float | None = None, restarts_max: int = 10) -> Any:
     """As gradbus.elastic.run(), and calls the function again after errors that it raises on all ranks.
 
     After HorovodInternalError the values are those of the last commit, and after HostsUpdatedInterrupt those of
     rank 0, or each rank's own with ``skip_sync=True``. Both count as losses for ``restarts_max``. Raises TimeoutError
     if not all ranks raise one within ``timeout``.
     """
-    if function is None:
+    if func is None:
         return functools.partial(run, timeout=timeout, restarts_max=restarts_max)
-    wanted = function  # which is no more None
+    wanted = func  # which is no more None
 
     @functools.wraps(wanted)
     def with_resets(state: State, *args: Any, **kwargs: Any) -> Any:
@@ -110,6 +129,11 @@ def run(function: Function | None = None, *, timeout: float | None = None, resta
         return _with_resets(call, state, _elastic.patience_of(timeout), restarts_max)
 
     return _elastic.run(with_resets, timeout=timeout, restarts_max=restarts_max)
+
+
+def run_fn(func: Function, reset: Callable[[], object]) -> Any:
+    """run(). ``reset`` is not called: after a loss, the job joins again by itself."""
+    return run(func)
 
 
 def _with_resets(call: Callable[[], Any], state: State, patience: float, resets_max: int) -> Any:

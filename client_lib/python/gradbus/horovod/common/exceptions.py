@@ -2,7 +2,7 @@
 
 from ..._errors import GradbusError as HorovodInternalError
 
-__all__ = ["HorovodInternalError", "HostsUpdatedInterrupt"]
+__all__ = ["HorovodInternalError", "HorovodVersionMismatchError", "HostsUpdatedInterrupt"]
 
 
 class HostsUpdatedInterrupt(RuntimeError):
@@ -11,3 +11,7 @@ class HostsUpdatedInterrupt(RuntimeError):
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__()
         self.skip_sync = skip_sync
+
+
+class HorovodVersionMismatchError(ImportError):
+    """Never raised: Gradbus is not built for one version of a framework."""

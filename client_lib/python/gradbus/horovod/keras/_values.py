@@ -11,7 +11,7 @@ from ... import _differentiable
 from ..._errors import bad_argument
 from ..._ops import Average
 from ...keras import broadcast_variables
-from .._arguments import checked_compressor, reduce_op
+from .._arguments import checked_compressor, factors, reduce_op
 from .compression import NoneCompressor
 
 
@@ -32,7 +32,7 @@ def allreduce(
     chosen = reduce_op("allreduce", op, average)
     compressor = checked_compressor("allreduce", compression)
     sent, context = compressor.compress(_array(value))
-    result = _differentiable.allreduce(sent, name, chosen, prescale_factor, postscale_factor)
+    result = _differentiable.allreduce(sent, name, chosen, *factors(prescale_factor, postscale_factor))
     return keras.ops.convert_to_tensor(compressor.decompress(result, context))
 
 

@@ -6,72 +6,73 @@ Names, arguments and results are those of Horovod. What Gradbus cannot do raises
 instead (docs/how-to/from-horovod.md). Options of Gradbus that Horovod lacks are in ``gradbus.tensorflow``.
 """
 
-from ..._api import barrier
-from ..._errors import GradbusError as HorovodInternalError
-from ..._ops import Adasum, Average, Max, Min, Product, Sum
-from ..._process_sets import global_process_set
-from ..._session import (
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-)
 from ...tensorflow import BroadcastGlobalVariablesHook
-from .._basics import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    is_homogeneous,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
 from .._launch import run
-from .._process_sets import ProcessSet, add_process_set, remove_process_set
-from .._timeline import start_timeline, stop_timeline
-from . import elastic
-from ._basics import (
-    cuda_built,
-    init,
-    join,
-    local_rank_op,
-    local_size_op,
-    process_set_included_op,
-    rank_op,
-    size_op,
-)
-from ._batch_norm import SyncBatchNormalization
+from ..common.util import check_extension, gpu_available, split_list
+from . import elastic, functions, mpi_ops, sync_batch_norm, util
 from ._gradients import (
     DistributedGradientTape,
     DistributedOptimizer,
     PartialDistributedGradientTape,
 )
-from ._operations import (
+from ._variables import broadcast_global_variables
+from .compression import Compression
+from .functions import allgather_object, broadcast_object, broadcast_object_fn, broadcast_variables
+from .mpi_ops import (
+    Adasum,
+    Average,
+    HorovodInternalError,
+    Max,
+    Min,
+    ProcessSet,
+    Product,
+    Sum,
+    add_process_set,
     allgather,
     allreduce,
     alltoall,
+    barrier,
     broadcast,
+    broadcast_,
+    ccl_built,
+    check_num_rank_power_of_2,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
     grouped_allgather,
     grouped_allreduce,
     grouped_reducescatter,
+    handle_average_backwards_compatibility,
+    init,
+    is_homogeneous,
+    is_initialized,
+    join,
+    local_rank,
+    local_rank_op,
+    local_size,
+    local_size_op,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    process_set_included_op,
+    rank,
+    rank_op,
     reducescatter,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
+    size_op,
+    start_timeline,
+    stop_timeline,
 )
-from ._variables import (
-    allgather_object,
-    broadcast_,
-    broadcast_global_variables,
-    broadcast_object,
-    broadcast_object_fn,
-    broadcast_variables,
-)
-from .compression import Compression
+from .sync_batch_norm import SyncBatchNormalization
+from .util import _cache, _executing_eagerly, _make_subgraph, refs_to_vars, vars_to_refs
 
 __all__ = [
     "Adasum",
@@ -88,6 +89,9 @@ __all__ = [
     "Product",
     "Sum",
     "SyncBatchNormalization",
+    "_cache",
+    "_executing_eagerly",
+    "_make_subgraph",
     "add_process_set",
     "allgather",
     "allgather_object",
@@ -101,17 +105,22 @@ __all__ = [
     "broadcast_object_fn",
     "broadcast_variables",
     "ccl_built",
+    "check_extension",
+    "check_num_rank_power_of_2",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
     "elastic",
+    "functions",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
+    "gpu_available",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
+    "handle_average_backwards_compatibility",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -122,18 +131,24 @@ __all__ = [
     "local_size_op",
     "mpi_built",
     "mpi_enabled",
+    "mpi_ops",
     "mpi_threads_supported",
     "nccl_built",
     "process_set_included_op",
     "rank",
     "rank_op",
     "reducescatter",
+    "refs_to_vars",
     "remove_process_set",
     "rocm_built",
     "run",
     "shutdown",
     "size",
     "size_op",
+    "split_list",
     "start_timeline",
     "stop_timeline",
+    "sync_batch_norm",
+    "util",
+    "vars_to_refs",
 ]

@@ -15,7 +15,7 @@ from ..._process_sets import ProcessSet, global_process_set, session_of
 from ...tensorflow import _operations
 from ...tensorflow._calls import in_turn
 from ...tensorflow._errors import UnsupportedError
-from .._arguments import checked_compressor, reduce_op
+from .._arguments import checked_compressor, factors, reduce_op
 from .compression import NoneCompressor
 
 
@@ -61,6 +61,7 @@ def grouped_allreduce(
 ) -> list[Any]:
     """allreduce() of several tensors; the dense ones are one operation. Devices and name scopes change nothing."""
     chosen = reduce_op("grouped_allreduce", op, average)
+    scales = factors(prescale_factor, postscale_factor)
     results = list(tensors)
     dense = [index for index, tensor in enumerate(results) if not isinstance(tensor, tf.IndexedSlices)]
     if len(dense) < len(results) and chosen not in (Average, Sum):
@@ -70,7 +71,7 @@ def grouped_allreduce(
         )))  # fmt: skip
 
     def operation(given: Sequence[Any]) -> list[Any]:
-        return _operations.grouped_allreduce(given, name, chosen, prescale_factor, postscale_factor, process_set)
+        return _operations.grouped_allreduce(given, name, chosen, *scales, process_set)
 
     made: list[Any] = []
     if dense:
@@ -79,7 +80,7 @@ def grouped_allreduce(
             results[index] = tensor
     sparse = sorted(set(range(len(results))) - set(dense))
     names = [name_in_group(name, index) if len(results) > 1 else name for index in sparse]
-    options = (chosen, prescale_factor, postscale_factor, process_set)
+    options = (chosen, *scales, process_set)
     with tf.control_dependencies(made[:1]):
         rows = in_turn([partial(_rows_of_all, results[index], one, *options) for index, one in zip(sparse, names)])
     for index, slices in zip(sparse, rows):
@@ -194,7 +195,7 @@ def grouped_reducescatter(
                 _operations.reducescatter,
                 _with_total_gradient(tensor, process_set, "reducescatter"),
                 name_in_group(name, index) if len(given) > 1 else name,
-                chosen, prescale_factor, postscale_factor, process_set,
+                chosen, *factors(prescale_factor, postscale_factor), process_set,
             )
             for index, tensor in enumerate(given)
         ])  # fmt: skip

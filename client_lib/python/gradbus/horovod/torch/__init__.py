@@ -37,7 +37,8 @@ from .._join import join
 from .._launch import run
 from .._process_sets import ProcessSet, add_process_set, remove_process_set
 from .._timeline import start_timeline, stop_timeline
-from . import elastic
+from ..common.util import check_extension
+from . import elastic, functions, mpi_ops, optimizer, sync_batch_norm
 from ._basics import cuda_built, init
 from ._data_movement import (
     allgather,
@@ -102,11 +103,13 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "ccl_built",
+    "check_extension",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
     "elastic",
+    "functions",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
@@ -126,8 +129,10 @@ __all__ = [
     "local_size",
     "mpi_built",
     "mpi_enabled",
+    "mpi_ops",
     "mpi_threads_supported",
     "nccl_built",
+    "optimizer",
     "poll",
     "rank",
     "reducescatter",
@@ -140,5 +145,6 @@ __all__ = [
     "sparse_allreduce_async",
     "start_timeline",
     "stop_timeline",
+    "sync_batch_norm",
     "synchronize",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from .._basics import Sets, init_with
+from ..common.basics import basics_of
 
 
 def _zeros(shape: Sequence[int], dtype: str) -> torch.Tensor:
@@ -21,3 +22,6 @@ def init(comm: Sequence[int] | None = None, process_sets: Sets = None) -> None:
 def cuda_built() -> bool:
     """Whether this PyTorch has CUDA. Gradbus takes its tensors then."""
     return torch.version.cuda is not None
+
+
+basics = basics_of(init, cuda_built)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 
 from ..._errors import bad_argument
-from ..._ops import Adasum, Average, checked_factor
+from ..._ops import Adasum, Average, ReduceOp, checked_factor
 from ..._process_sets import ProcessSet, global_process_set
 from ..._session import is_initialized
 from ...torch import DistributedOptimizer as make_distributed
-from .._arguments import checked_compressor, codec_of, mean_or_sum, number_of_groups
+from ...torch._arguments import check_positive
+from ...torch._rebuild import change_passes
+from ...torch._sharded.optimizer import ShardedOptimizerBase
+from .._arguments import checked_compressor, codec_of, is_own_compressor, mean_or_sum, number_of_groups
 from .._compression import NoneCompressor
 from .._join import exchanges_with_zeros
 from ._adasum import make_adasum
+from ._own_compressor import make_compressed
 from ._rounds import OptimizerRounds
 
 _VERB = "DistributedOptimizer"
@@ -42,7 +47,8 @@ def DistributedOptimizer(  # used like a class, hence its name
     Args:
         optimizer: any torch.optim.Optimizer.
         named_parameters: ``model.named_parameters()``, for readable errors.
-        compression: hvd.Compression.none or fp16, or a text of Gradbus. It applies between nodes only.
+        compression: hvd.Compression.none or fp16, or a text of Gradbus. It applies between nodes only. With an own
+            compressor, gradients are exchanged in step() or synchronize(), not during backward().
         backward_passes_per_step: backward() calls whose gradients add up locally, before their exchange.
         op: hvd.Average, hvd.Sum, or hvd.Adasum, which combines the changes of the ranks' own steps.
         gradient_predivide_factor: Horovod divides by it before the sum, so that half precision does not overflow.
@@ -57,13 +63,17 @@ def DistributedOptimizer(  # used like a class, hence its name
     Models that differ are a warning in the first step, because Horovod trains them. ``replicas="equal"`` makes it an
     error.
     After the last backward() before a step, ``.grad`` is the result. So synchronize() has nothing to wait for.
-    Raises InvalidError for own compressors and other arguments, and what the one of gradbus.torch raises.
+    Raises InvalidError for wrong arguments, and what the one of gradbus.torch raises.
     """
     if op is Adasum:
         return _with_adasum(
             optimizer, compression, backward_passes_per_step, gradient_predivide_factor, process_set, options
         )
     chosen = mean_or_sum(_VERB, op, gradient_predivide_factor)
+    if is_own_compressor(compression):
+        return _with_own_compressor(
+            optimizer, compression, backward_passes_per_step, chosen, process_set, (num_groups, groups), options
+        )
     codec = codec_of(_VERB, compression)
     if is_initialized() and not process_set.included():
         return _alone(optimizer)
@@ -75,9 +85,10 @@ def DistributedOptimizer(  # used like a class, hence its name
         optimizer, named_parameters, backward_passes_per_step, op=chosen, process_set=process_set,
         compression=codec, **options,
     )  # fmt: skip
-    exchanges_with_zeros(OptimizerRounds(distributed), process_set)
-    distributed._parameter_names = {parameter: name for (name, parameter), _ in distributed._gradbus.parameters}
-    distributed.set_backward_passes_per_step = _refuse_new_number_of_passes
+    if not isinstance(distributed, ShardedOptimizerBase):
+        exchanges_with_zeros(OptimizerRounds(distributed), process_set)
+        distributed._parameter_names = {parameter: name for (name, parameter), _ in distributed._gradbus.parameters}
+    distributed.set_backward_passes_per_step = _change_passes_of(distributed)
     return distributed  # type: ignore[no-any-return]
 
 
@@ -91,6 +102,18 @@ def _with_adasum(
     if is_initialized() and not process_set.included():
         return _alone(optimizer)
     return make_adasum(optimizer, checked_compressor(_VERB, compression), passes, process_set)
+
+
+def _with_own_compressor(
+    optimizer: torch.optim.Optimizer, compressor: Any, passes: int, op: ReduceOp, process_set: ProcessSet,
+    groups: tuple[int, Any], options: dict[str, Any],
+) -> torch.optim.Optimizer:  # fmt: skip
+    number_of_groups(_VERB, *groups, torch.Tensor)
+    if options:
+        raise bad_argument(f"{_VERB}: {', '.join(options)}= does not go with an own compressor", "leave it out")
+    if is_initialized() and not process_set.included():
+        return _alone(optimizer)
+    return make_compressed(optimizer, compressor, passes, op, process_set)
 
 
 def _bucket_bytes(optimizer: torch.optim.Optimizer, groups: int) -> int | None:
@@ -115,8 +138,16 @@ def _nothing(*_: Any) -> None:
     """On a rank that exchanges no gradients."""
 
 
-def _refuse_new_number_of_passes(passes: int) -> NoReturn:
-    raise bad_argument(
-        f"set_backward_passes_per_step: {passes} passes cannot replace the number of an optimizer that is in use",
-        "pass backward_passes_per_step= to hvd.DistributedOptimizer()",
-    )
+def _change_passes_of(optimizer: torch.optim.Optimizer) -> Callable[[int], None]:
+    """A method of this optimizer, which it can hold without holding itself."""
+    reference = weakref.ref(optimizer)
+
+    def set_backward_passes_per_step(passes: int) -> None:
+        """From now on so many backward() calls come before a step. All ranks call it between two steps."""
+        check_positive("backward_passes_per_step", passes)
+        its: Any = reference()
+        if isinstance(its, ShardedOptimizerBase):
+            raise bad_argument("set_backward_passes_per_step: shard=True has a fixed number", "leave shard= out")
+        change_passes(its, passes)
+
+    return set_backward_passes_per_step

@@ -15,7 +15,7 @@ from ..._handles import Handle
 from ..._ops import Average
 from ..._parts import name_in_group, tensor_list
 from ..._process_sets import ProcessSet, global_process_set
-from .._arguments import checked_compressor, reduce_op
+from .._arguments import checked_compressor, factors, reduce_op
 from .._in_flight import started
 from ._gradients import any_needs_gradient, with_total_gradient
 from .compression import Compression
@@ -41,7 +41,7 @@ def allreduce(
     chosen = reduce_op("allreduce", op, average)
     compressor = checked_compressor("allreduce", compression)
     packed, context = compressor.compress(tensor)
-    result = _differentiable.allreduce(packed, name, chosen, prescale_factor, postscale_factor, process_set)
+    result = _differentiable.allreduce(packed, name, chosen, *factors(prescale_factor, postscale_factor), process_set)
     return compressor.decompress(result, context)  # type: ignore[no-any-return]
 
 
@@ -56,9 +56,10 @@ def allreduce_async(
 ) -> Handle[Tensor]:
     """Starts allreduce(); synchronize() returns the result."""
     chosen = reduce_op("allreduce_async", op, average)
+    scales = factors(prescale_factor, postscale_factor)
     return started(
         "allreduce", name, process_set,
-        lambda: _reductions.allreduce_async(tensor, name, chosen, prescale_factor, postscale_factor, process_set),
+        lambda: _reductions.allreduce_async(tensor, name, chosen, *scales, process_set),
     )  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def allreduce_(
 ) -> Tensor:
     """As allreduce(), in place. Returns the tensor."""
     chosen = reduce_op("allreduce_", op, average)
-    return _reductions.allreduce_(tensor, name, chosen, prescale_factor, postscale_factor, process_set)
+    return _reductions.allreduce_(tensor, name, chosen, *factors(prescale_factor, postscale_factor), process_set)
 
 
 def allreduce_async_(
@@ -87,9 +88,10 @@ def allreduce_async_(
 ) -> Handle[Tensor]:
     """Starts allreduce_(). The tensor holds the result after synchronize()."""
     chosen = reduce_op("allreduce_async_", op, average)
+    scales = factors(prescale_factor, postscale_factor)
     return started(
         "allreduce", name, process_set,
-        lambda: _reductions.allreduce_async_(tensor, name, chosen, prescale_factor, postscale_factor, process_set),
+        lambda: _reductions.allreduce_async_(tensor, name, chosen, *scales, process_set),
     )  # fmt: skip
 
 
@@ -105,10 +107,11 @@ def grouped_allreduce(
 ) -> list[Tensor]:
     """allreduce() of several tensors with one completion."""
     chosen = reduce_op("grouped_allreduce", op, average)
+    scales = factors(prescale_factor, postscale_factor)
     compressor = checked_compressor("grouped_allreduce", compression)
     pairs = [compressor.compress(tensor) for tensor in tensor_list(tensors, "grouped_allreduce")]
     packed = [tensor for tensor, _ in pairs]
-    results = _differentiable.grouped_allreduce(packed, name, chosen, prescale_factor, postscale_factor, process_set)
+    results = _differentiable.grouped_allreduce(packed, name, chosen, *scales, process_set)
     return [compressor.decompress(result, context) for result, (_, context) in zip(results, pairs)]
 
 
@@ -126,7 +129,7 @@ def grouped_allreduce_async(
     return started(
         "allreduce", name, process_set,
         lambda: _reductions.grouped_allreduce_async(
-            tensors, name, chosen, prescale_factor, postscale_factor, process_set
+            tensors, name, chosen, *factors(prescale_factor, postscale_factor), process_set
         ),
     )  # fmt: skip
 
@@ -142,7 +145,8 @@ def grouped_allreduce_(
 ) -> list[Tensor]:
     """As grouped_allreduce(), in place. Returns the tensors."""
     chosen = reduce_op("grouped_allreduce_", op, average)
-    return _reductions.grouped_allreduce_(tensors, name, chosen, prescale_factor, postscale_factor, process_set)
+    scales = factors(prescale_factor, postscale_factor)
+    return _reductions.grouped_allreduce_(tensors, name, chosen, *scales, process_set)
 
 
 def grouped_allreduce_async_(
@@ -159,7 +163,7 @@ def grouped_allreduce_async_(
     return started(
         "allreduce", name, process_set,
         lambda: _reductions.grouped_allreduce_async_(
-            tensors, name, chosen, prescale_factor, postscale_factor, process_set
+            tensors, name, chosen, *factors(prescale_factor, postscale_factor), process_set
         ),
     )  # fmt: skip
 
@@ -178,9 +182,10 @@ def reducescatter(
     The gradient is Horovod's: the all-gather of the gradients, times the number of ranks for Sum.
     """
     chosen = reduce_op("reducescatter", op)
+    scales = factors(prescale_factor, postscale_factor)
     compressor = checked_compressor("reducescatter", compression)
     packed, context = compressor.compress(with_total_gradient(tensor, process_set))
-    result = _differentiable.reducescatter(packed, name, chosen, prescale_factor, postscale_factor, process_set)
+    result = _differentiable.reducescatter(packed, name, chosen, *scales, process_set)
     return compressor.decompress(result, context)  # type: ignore[no-any-return]
 
 
@@ -194,9 +199,10 @@ def reducescatter_async(
 ) -> Handle[Tensor]:
     """Starts reducescatter()."""
     chosen = reduce_op("reducescatter_async", op)
+    scales = factors(prescale_factor, postscale_factor)
     return started(
         "reducescatter", name, process_set,
-        lambda: _reductions.reducescatter_async(tensor, name, chosen, prescale_factor, postscale_factor, process_set),
+        lambda: _reductions.reducescatter_async(tensor, name, chosen, *scales, process_set),
     )  # fmt: skip
 
 
@@ -222,7 +228,7 @@ def grouped_reducescatter(
         ]
     pairs = [compressor.compress(tensor) for tensor in given]
     results = _reductions.grouped_reducescatter(
-        [tensor for tensor, _ in pairs], name, chosen, prescale_factor, postscale_factor, process_set
+        [tensor for tensor, _ in pairs], name, chosen, *factors(prescale_factor, postscale_factor), process_set
     )
     return [compressor.decompress(result, context) for result, (_, context) in zip(results, pairs)]
 
@@ -240,6 +246,6 @@ def grouped_reducescatter_async(
     return started(
         "reducescatter", name, process_set,
         lambda: _reductions.grouped_reducescatter_async(
-            tensors, name, chosen, prescale_factor, postscale_factor, process_set
+            tensors, name, chosen, *factors(prescale_factor, postscale_factor), process_set
         ),
     )  # fmt: skip

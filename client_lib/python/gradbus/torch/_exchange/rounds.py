@@ -390,6 +390,16 @@ def _refuse_changed(bucket: Bucket) -> None:
     )
 
 
+def change_passes(rounds: Rounds, passes: int) -> None:
+    """From now on a round has so many backward passes. BusyError while one is under way."""
+    if rounds._passes_made or rounds.is_between_backward_and_step:
+        raise BusyError(
+            "GB-O905 IN_FLIGHT: the number of backward passes cannot change between backward() and step() "
+            "| next: call step() first"
+        )
+    rounds._passes = passes
+
+
 def _passes_differ_error(ours: int) -> MismatchError:
     return MismatchError(
         "GB-O902 TENSOR_MISMATCH: ranks make different numbers of backward passes: this one exchanges "

@@ -8,39 +8,51 @@ with any tensor that is spread over ranks. Every other operation raises InvalidE
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Optional
 
 import torch
 
 from ..._errors import BusyError, InvalidError, bad_argument
 from ..._ops import Max, ReduceOp, Sum
 from ..._reductions import allreduce_
-from .pieces import Piece
+from .pieces import Cut, Piece
 
 _aten = torch.ops.aten
 _Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+Kept = dict[int, Optional[torch.Tensor]]
 
 
 class StepGradients:
-    """The gradients of one step, after their exchange: one for each parameter of all pieces."""
+    """The gradients of one step, after their exchange: one for each parameter of all pieces.
 
-    def __init__(self, pieces: Sequence[Piece], used: Sequence[bool], passes: int) -> None:
+    They stay after step() until they are zeroed. Where they are not, the next backward() adds to them: ``kept``, of the
+    optimizer, has their shares until its exchange ends, by number of the parameter.
+    """
+
+    def __init__(self, pieces: Sequence[Piece], used: Sequence[bool], passes: int, kept: Kept) -> None:
         self._first = pieces[0]  # of whose names the operations have theirs
         self.parameters = [parameter for piece in pieces for parameter in piece.parameters]
         self.used = list(used)
         self.passes = passes
+        self.kept = kept
+        self.is_stepped = False
         self._shares: list[torch.Tensor | None] = [None] * len(self.parameters)
         self._begins = [0] * len(self.parameters)
         self._norms: dict[float, list[float]] = {}
         before = 0
         for piece in pieces:
-            for share, cut in zip(piece.shares, piece.cuts):
-                if not used[before + cut.parameter]:
-                    share.grad = None
-                self._shares[before + cut.parameter] = share.grad
-                self._begins[before + cut.parameter] = cut.begin
+            for index, cut in enumerate(piece.cuts):
+                number = before + cut.parameter
+                gradient, earlier = piece.gradients[index], kept.get(number)
+                if not used[number]:
+                    gradient = piece.gradients[index] = None
+                elif gradient is not None and earlier is not None:
+                    gradient.add_(earlier)
+                self._shares[number] = gradient
+                self._begins[number] = cut.begin
             before += len(piece.parameters)
+        kept.clear()
 
     def put_into_parameters(self) -> None:
         """Each parameter that a rank has used gets its gradient."""
@@ -50,18 +62,36 @@ class StepGradients:
     @property
     def are_in_parameters(self) -> bool:
         """Nobody has replaced all of them by None or by newer ones."""
-        return any(isinstance(parameter.grad, ShardedGradient) for parameter in self.parameters)
+        return bool(self.kept) or any(isinstance(parameter.grad, ShardedGradient) for parameter in self.parameters)
 
-    def take_out(self) -> None:
-        """Parameters have no gradients any more."""
-        for parameter in self.parameters:
-            if isinstance(parameter.grad, ShardedGradient):
-                parameter.grad = None
+    def take_from_parameters(self, pieces: Sequence[Piece]) -> None:
+        """A script may have replaced gradients, or taken them away. All ranks call it.
+
+        Afterwards pieces have them, and each parameter has its own again.
+        """
+        before = 0
+        for piece in pieces:
+            given = [_whole_if_of_another(parameter) for parameter in piece.parameters]
+            shares = {cut.parameter: _share_of(given[cut.parameter], cut, share)
+                      for share, cut in zip(piece.shares, piece.cuts)}  # fmt: skip
+            piece.gradients = list(shares.values())
+            for index, (parameter, one) in enumerate(zip(piece.parameters, given)):
+                is_own = isinstance(one, ShardedGradient) and one.gradients is self
+                if one is not None and not is_own and before + index < len(self.parameters):
+                    parameter.grad = ShardedGradient(self, before + index, shares.get(index))
+            before += len(piece.parameters)
+
+    def end_step(self) -> None:
+        """They were stepped on. From here on only parameters hold them."""
+        self.is_stepped = True
+        self._shares = []
+        self._norms.clear()
 
     def norms(self, order: float) -> list[float]:
         """Of the whole gradient of each parameter; 0 for unused ones. All ranks call it."""
         if order not in self._norms:
-            self._norms[order] = self._whole_norms(self._shares, order, "norms")
+            shares = [_held_by(parameter) for parameter in self.parameters] if self.is_stepped else self._shares
+            self._norms[order] = self._whole_norms(shares, order, "norms")
         return self._norms[order]
 
     def norm_of(self, gradient: ShardedGradient, order: float) -> float:
@@ -96,6 +126,46 @@ class StepGradients:
         self._norms.clear()
 
 
+def _held_by(parameter: torch.Tensor) -> torch.Tensor | None:
+    gradient = parameter.grad
+    return gradient.share if isinstance(gradient, ShardedGradient) else None
+
+
+def _whole_if_of_another(parameter: torch.Tensor) -> torch.Tensor | None:
+    gradient = parameter.grad
+    if isinstance(gradient, ShardedGradient) and gradient.parameter is not parameter:
+        return gradient.full_tensor()  # its share is that of the other one
+    return gradient
+
+
+def _share_of(gradient: torch.Tensor | None, cut: Cut, share: torch.Tensor) -> torch.Tensor | None:
+    if isinstance(gradient, ShardedGradient):
+        return None if gradient.share is None else gradient.share.to(share.dtype)
+    return None if gradient is None else cut.of(gradient).to(share.dtype).view(share.shape)
+
+
+def keep(parameter: torch.Tensor) -> None:
+    """A gradient that was not zeroed becomes a part of the next one."""
+    gradient = parameter.grad
+    if not isinstance(gradient, ShardedGradient):
+        return
+    if gradient.parameter is not parameter:
+        raise bad_argument(
+            f"the .grad of a parameter of shape {tuple(parameter.shape)} is that of another one, and backward() cannot "
+            "add to it",
+            "call zero_grad() before backward()",
+        )
+    gradient.gradients.kept[gradient.number] = gradient.share
+    parameter.grad = None
+
+
+def take_out(parameters: Iterable[torch.Tensor]) -> None:
+    """They have no gradients of a sharded optimizer any more."""
+    for parameter in parameters:
+        if isinstance(parameter.grad, ShardedGradient):
+            parameter.grad = None
+
+
 def _part_of_norm(share: torch.Tensor | None, order: float) -> float:
     if share is None:
         return 0.0
@@ -113,20 +183,31 @@ class ShardedGradient(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, gradients: StepGradients, number: int, share: torch.Tensor | None) -> ShardedGradient:
+    def __new__(
+        cls, gradients: StepGradients, number: int, share: torch.Tensor | None, dtype: torch.dtype | None = None
+    ) -> ShardedGradient:
         """Has the shape of the parameter and no memory."""
         parameter = gradients.parameters[number]
         made: ShardedGradient = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, parameter.shape, dtype=parameter.dtype, device=parameter.device
+            cls, parameter.shape, dtype=dtype or parameter.dtype, device=parameter.device
         )
         made.gradients, made.number, made.share, made.is_derived = gradients, number, share, False
         return made
+
+    @property
+    def parameter(self) -> torch.Tensor:
+        """That it is of. A script may give it to another one of the same shape."""
+        return self.gradients.parameters[self.number]
 
     def other(self, share: torch.Tensor | None, is_derived: bool) -> ShardedGradient:
         """One for the same parameter."""
         made = ShardedGradient(self.gradients, self.number, share)
         made.is_derived = is_derived
         return made
+
+    def share_memory_(self) -> ShardedGradient:
+        """Of torch.nn.Module.share_memory(). Nothing moves: the share is this rank's own."""
+        return self
 
     def full_tensor(self) -> torch.Tensor:
         """The whole gradient, as a tensor of its own. All ranks call it."""
@@ -154,6 +235,16 @@ def _refused(func: Any) -> InvalidError:
 
 def _alias(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[0].other(args[0].share, args[0].is_derived)
+
+
+def _converted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """To another dtype. A device or memory format is that of the parameter, which torch.nn.Module.to() moves first."""
+    source = args[0]
+    dtype = kwargs.get("dtype") or source.dtype
+    share = None if source.share is None else source.share.to(dtype, copy=True)
+    made = ShardedGradient(source.gradients, source.number, share, dtype)
+    made.is_derived = True
+    return made
 
 
 def _norm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -213,8 +304,16 @@ def _unscale(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _add(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What backward() does with a gradient that is there."""
-    passes = args[0].gradients.passes
+    """What backward() does with a gradient that is there. One that was stepped on makes room for the new one."""
+    gradient, *others = args
+    passes = gradient.gradients.passes
+    if gradient.gradients.is_stepped and len(others) == 1 and not kwargs:
+        parameter = gradient.parameter
+        if parameter.grad is not gradient:
+            raise _refused(func)
+        keep(parameter)
+        parameter.grad = others[0].detach().clone()
+        return gradient
     raise BusyError(
         "GB-O905 IN_FLIGHT: a parameter of a sharded optimizer has another gradient before step() | next: pass "
         f"backward_passes_per_step={passes + 1}, or call step() or zero_grad() after each backward()"
@@ -224,6 +323,8 @@ def _add(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 _HANDLERS: dict[Any, _Handler] = {
     _aten.detach: _alias,
     _aten.alias: _alias,
+    _aten.clone: _converted,
+    _aten._to_copy: _converted,
     _aten.linalg_vector_norm: _norm,
     _aten.mul: _new,
     _aten.div: _new,

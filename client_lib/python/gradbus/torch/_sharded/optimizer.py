@@ -25,7 +25,8 @@ from .._numbers import next_number
 from .._own_zero_grad import zero_by_own
 from .._replicas import compare_before_step
 from .._timeline import profiled
-from .gradients import ShardedGradient, StepGradients
+from .gradients import Kept, StepGradients, keep, take_out
+from .own_step import OwnStep
 from .ownership import Ownership, PassEnd
 from .pieces import OwnedPiece, Piece, Place, SplitPiece, State
 from .replica_facts import ReplicaFacts
@@ -57,7 +58,8 @@ class ShardedOptimizerBase(_Optimizer):
     _passes: int
     _next: int  # piece to start
     _ended: int  # backward passes since the last step
-    _gradients: StepGradients | None  # of this step, when they are exchanged
+    _gradients: StepGradients | None  # of this step, when they are exchanged; then of the last one
+    _kept: Kept
     _pass_end: PassEnd
     _ownership: Ownership
     _facts: ReplicaFacts
@@ -79,10 +81,11 @@ class ShardedOptimizerBase(_Optimizer):
         hooks = StepHooks(self)
         hooks.run_before()
         with torch.no_grad():
-            self._take_gradients()
+            if self._gradients is not None and _HOOKS:
+                self._gradients.take_from_parameters(self._pieces)
             for piece in self._pieces:
                 piece.refresh()
-            with _Shares(self), hooks.aside():
+            with OwnStep(self.param_groups, self._pieces), hooks.aside():
                 (self._counted or super().step)()
             self._publish()
         hooks.run_after()
@@ -98,7 +101,8 @@ class ShardedOptimizerBase(_Optimizer):
                     raise bad_argument(
                         f"a parameter of shape {tuple(parameter.shape)} trains now, and did not when the optimizer "
                         "was sharded",
-                        "unfreeze it first, or make a new optimizer and call DistributedOptimizer(shard=True) again",
+                        "unfreeze it first, add it by add_param_group(), or make a new optimizer and call "
+                        "DistributedOptimizer(shard=True) again",
                     )
 
     @profiled("gradbus::wait")
@@ -108,10 +112,12 @@ class ShardedOptimizerBase(_Optimizer):
         backward() has done it, unless fewer passes were made than announced.
         """
         self._ownership.refuse_when_released()
+        self._begin_round()
         if self._gradients is not None or not self._pieces:
             return
         self._start_all()
-        has = [has for piece in self._pieces for has in piece.has_gradient]
+        own = [has for piece in self._pieces for has in piece.has_gradient]
+        has = [has or number in self._kept for number, has in enumerate(own)]
         first, used = self._pieces[0], torch.tensor(has, dtype=torch.uint8, device="cpu")
         handle = allreduce_async_(
             used, name=first.operation("used"), op=Max, process_set=self._place.process_set
@@ -119,22 +125,17 @@ class ShardedOptimizerBase(_Optimizer):
         for piece in self._pieces:
             piece.finish()
         synchronize(handle)
-        self._gradients = StepGradients(self._pieces, used.bool().tolist(), self._passes)
+        self._gradients = StepGradients(self._pieces, used.bool().tolist(), self._passes, self._kept)
         if _HOOKS:
             self._gradients.put_into_parameters()
 
-    def _take_gradients(self) -> None:
-        """What a script has done to each ``.grad`` counts: it may have replaced it, or taken it away."""
-        if self._gradients is None or not _HOOKS:
-            return
-        for piece in self._pieces:
-            mine = [parameter.grad for parameter in piece.parameters]
-            for share, cut in zip(piece.shares, piece.cuts):
-                gradient = mine[cut.parameter]
-                if isinstance(gradient, ShardedGradient):
-                    share.grad = gradient.share
-                else:
-                    share.grad = None if gradient is None else cut.of(gradient).to(share.dtype).view(share.shape)
+    def _begin_round(self) -> None:
+        """If the last step was made. What it stepped on stays a part of ``.grad``, unless a script took it away."""
+        gradients = self._gradients
+        if gradients is not None and gradients.is_stepped:
+            self._gradients = None
+            if not gradients.are_in_parameters:
+                self._forget()
 
     def flush(self) -> int:
         """Nothing is in flight between steps."""
@@ -166,9 +167,9 @@ class ShardedOptimizerBase(_Optimizer):
             return float(torch.nn.utils.clip_grad_norm_(parameters, max_norm))
         norm = 0.0 if self._gradients is None else math.hypot(*self._gradients.norms(2.0))
         factor = max_norm / (norm + 1e-6)
-        for share in (share for piece in self._pieces for share in piece.shares):
-            if factor < 1 and share.grad is not None:
-                share.grad.mul_(factor)
+        for gradient in (gradient for piece in self._pieces for gradient in piece.gradients):
+            if factor < 1 and gradient is not None:
+                gradient.mul_(factor)
         return norm
 
     def state_dict(self) -> dict[str, Any]:
@@ -182,7 +183,7 @@ class ShardedOptimizerBase(_Optimizer):
         for piece in self._pieces:
             states = piece.whole_state([self.state.get(share, {}) for share in piece.shares])
             for parameter, state in zip(piece.parameters, states):
-                if state:
+                if state and id(parameter) in index_of:
                     whole[index_of[id(parameter)]] = state
         own = self.__dict__["state"]
         self.__dict__["state"] = type(own)(dict)
@@ -197,7 +198,7 @@ class ShardedOptimizerBase(_Optimizer):
         self._ownership.refuse_when_released()
         super().load_state_dict({**state_dict, "state": {}})
         states, index_of = state_dict["state"], self._indices()
-        self._take_shares(lambda parameter, none: states.get(index_of[id(parameter)], none))
+        self._take_shares(lambda parameter, none: states.get(index_of.get(id(parameter)), none))
 
     def _take_shares(self, state_of: Callable[[torch.Tensor, State], State]) -> None:
         for piece in self._pieces:
@@ -240,23 +241,23 @@ class ShardedOptimizerBase(_Optimizer):
         self._ownership.take(self)
 
     def _arrived(self, piece: Piece, parameter: torch.Tensor) -> None:
+        self._begin_round()
         if self._gradients is not None and not self._gradients.are_in_parameters:
             self._forget()  # a script took them away without a step, as GradScaler does after an overflow
         if piece.is_started:
-            raise BusyError(
-                f"GB-O905 IN_FLIGHT: a parameter of {piece.name} has another gradient before step() | next: pass "
-                f"backward_passes_per_step={self._passes + 1}, or call step() or zero_grad() after each backward()"
-            )
+            raise _another_gradient_error(piece, self._passes, is_in_pass=self._ended < self._passes)
         self._pass_end.expect()
-        piece.passes[id(parameter)] = piece.passes.get(id(parameter), 0) + 1
+        piece.count(parameter, self._passes)
         if self._ownership.has_later_hooks(parameter):
             return  # the end of the pass starts it
         # In one order on all ranks, whatever the order of gradients is.
-        while self._next < len(self._pieces) and self._pieces[self._next].is_ready(self._passes):
+        while self._next < len(self._pieces) and self._pieces[self._next].is_ready:
             self._start(self._pieces[self._next])
 
     def _end_pass(self) -> None:
         self._ended += 1
+        for piece in self._pieces:
+            piece.end_pass(self._passes)
         if self._is_due:
             self._start_all()
 
@@ -268,15 +269,24 @@ class ShardedOptimizerBase(_Optimizer):
     def _publish(self) -> None:
         for piece in self._pieces:
             piece.publish()
-        self._forget()
+        if self._gradients is None or not _HOOKS:
+            self._forget()
+        else:
+            self._gradients.end_step()
+            self._end_round()
 
     def _forget(self) -> None:
-        """All gradients of this step."""
+        """All gradients of this step, or of the last one."""
+        self._end_round()
+        for piece in self._pieces:
+            take_out(piece.parameters)
+        self._gradients = None
+        self._kept.clear()
+
+    def _end_round(self) -> None:
         for piece in self._pieces:
             piece.forget()
-        if self._gradients is not None:
-            self._gradients.take_out()
-        self._gradients, self._next, self._ended = None, 0, 0
+        self._next = self._ended = 0
 
     def _start_all(self) -> None:
         for piece in self._pieces[self._next :]:
@@ -285,30 +295,30 @@ class ShardedOptimizerBase(_Optimizer):
     def _start(self, piece: Piece) -> None:
         if self._next:
             self._pieces[self._next - 1].finish()  # one at a time, so that one is in memory
+        for parameter in piece.parameters:
+            keep(parameter)
         piece.start()
         self._next += 1
 
 
-class _Shares:
-    """In this block the optimizer's groups have the shares of this rank in the place of parameters."""
-
-    def __init__(self, optimizer: ShardedOptimizerBase) -> None:
-        self._optimizer = optimizer
-        self._parameters = [group["params"] for group in optimizer.param_groups]
-
-    def __enter__(self) -> None:
-        for number, group in enumerate(self._optimizer.param_groups):
-            pieces = [piece for piece in self._optimizer._pieces if piece.group == number]
-            group["params"] = [share for piece in pieces for share in piece.shares]
-
-    def __exit__(self, *_: object) -> None:
-        for group, parameters in zip(self._optimizer.param_groups, self._parameters):
-            group["params"] = parameters
+def _another_gradient_error(piece: Piece, passes: int, is_in_pass: bool) -> BusyError:
+    if is_in_pass:
+        return BusyError(
+            f"GB-O905 IN_FLIGHT: a parameter of {piece.name} has more gradients in this backward() than in earlier "
+            "ones, as reentrant checkpoints use it more often | next: pass use_reentrant=False to checkpoint()"
+        )
+    return BusyError(
+        f"GB-O905 IN_FLIGHT: a parameter of {piece.name} has another gradient before step() | next: pass "
+        f"backward_passes_per_step={passes + 1}, or call step() or zero_grad() after each backward()"
+    )
 
 
 def _pieces_of(optimizer: Any, group: int, name: str, place: Place) -> list[Piece]:
-    """Of a group: parameters of one dtype, those whose gradients come first in front."""
-    trainable = [p for p in reversed(optimizer.param_groups[group]["params"]) if p.requires_grad and p.numel()]
+    """Of a group: parameters of one dtype, those whose gradients come first in front. Pieces keep their parameters in
+    whatever group they are later."""
+    held = {id(parameter) for piece in optimizer._pieces for parameter in piece.parameters}
+    news = [p for p in reversed(optimizer.param_groups[group]["params"]) if id(p) not in held]
+    trainable = [p for p in news if p.requires_grad and p.numel()]
     split = _base_name(type(optimizer)) in _ELEMENTWISE
     pieces: list[Piece] = []
     owners = _owners(trainable, place.size)
@@ -317,7 +327,7 @@ def _pieces_of(optimizer: Any, group: int, name: str, place: Place) -> list[Piec
         members = [p for p, own in zip(trainable, keys) if own == key]
         for run in _runs(members, _PIECE_BYTES):
             full = f"{name}.{len(pieces)}"
-            pieces.append(SplitPiece(full, group, run, place) if split else OwnedPiece(full, group, run, place, key[1]))
+            pieces.append(SplitPiece(full, run, place) if split else OwnedPiece(full, run, place, key[1]))
     return pieces
 
 
@@ -381,6 +391,7 @@ def shard(
     place = Place(session, process_set, checked_op(op, "DistributedOptimizer", (Average, Sum)))
     _put_in_front(changed)
     changed._place, changed._passes, changed._pieces = place, passes, []
+    changed._kept = {}
     changed._gradients, changed._pass_end, changed._ownership = None, PassEnd(changed), Ownership(process_set)
     changed._facts = ReplicaFacts(changed, process_set, named)
     states, changed.state = changed.state, type(changed.state)(dict)

@@ -18,6 +18,7 @@ from .._buckets.retire import retire_names
 from .._exchange.backward import BackwardEnd, next_order
 from .._exchange.hooks import has_later_ones
 from .._takeover import busy_error, take_over, why_given_up
+from .gradients import take_out
 from .pieces import Piece
 
 
@@ -88,6 +89,8 @@ class Ownership:
 
     def _let_go(self) -> None:
         self._remove_hooks()
+        for piece in self._pieces:
+            take_out(piece.parameters)
         retire_names([name for piece in self._pieces for name in sorted(piece.names)], self._process_set)
         self._pieces = []
 

@@ -54,23 +54,60 @@ class Cut(NamedTuple):
         return share[self.at : self.at + self.end - self.begin]
 
 
+class _Arrivals:
+    """The gradients of one parameter since the last step.
+
+    A reentrant checkpoint of a layer that is used twice brings two in one backward pass. So nobody knows how many will
+    come until the first pass has ended.
+    """
+
+    def __init__(self) -> None:
+        self._grads_per_pass = 0  # as many as any pass has brought
+        self.begin_round()
+
+    def begin_round(self) -> None:
+        """None has come."""
+        self._grads = self._passes = 0
+        self._is_complete = False
+
+    def count(self, passes: int) -> bool:
+        """One more; True when it is the last one of ``passes``."""
+        self._grads += 1
+        return self._grads == self._grads_per_pass and self._passes + 1 >= passes and self._complete()
+
+    def end_pass(self, passes: int) -> bool:
+        """No more come in this backward pass; True when the last one had come unnoticed."""
+        if not self._grads:
+            return False
+        self._grads_per_pass = max(self._grads, self._grads_per_pass)
+        self._grads = 0
+        self._passes += 1
+        return self._passes >= passes and self._complete()
+
+    def _complete(self) -> bool:
+        was_complete, self._is_complete = self._is_complete, True
+        return not was_complete
+
+
 class Piece:
     """What both kinds share: how gradients come in and results go out.
 
     ``shares`` is what this rank's optimizer steps on, one for each of ``cuts``; none on ranks that own nothing of it.
+    ``gradients`` are theirs, from finish() on until step().
     """
 
     shares: list[torch.Tensor]
     cuts: list[Cut]
+    gradients: list[torch.Tensor | None]
 
-    def __init__(self, name: str, group: int, parameters: Sequence[torch.Tensor], place: Place) -> None:
+    def __init__(self, name: str, parameters: Sequence[torch.Tensor], place: Place) -> None:
         self.name = name
-        self.group = group
         self.parameters = list(parameters)
         self.place = place
         self.counts = [parameter.numel() for parameter in parameters]
         self.elements = sum(self.counts)
-        self.passes: dict[int, int] = {}  # backward passes of each parameter since the last step, by id
+        self._arrivals = {id(parameter): _Arrivals() for parameter in self.parameters}
+        self._incomplete = len(self.parameters)  # those whose gradients have not all come
         self.has_gradient = [False] * len(self.parameters)  # on this rank, when the exchange began
         self._handle: Any = None
         self.is_started = False
@@ -82,9 +119,18 @@ class Piece:
         self.names.add(name)
         return name
 
-    def is_ready(self, passes: int) -> bool:
+    @property
+    def is_ready(self) -> bool:
         """Every gradient of the step is there."""
-        return all(self.passes.get(id(parameter), 0) >= passes for parameter in self.parameters)
+        return self._incomplete == 0
+
+    def count(self, parameter: torch.Tensor, passes: int) -> None:
+        """One more gradient has come, of ``passes`` backward passes."""
+        self._incomplete -= self._arrivals[id(parameter)].count(passes)
+
+    def end_pass(self, passes: int) -> None:
+        """No more gradients come in this backward pass."""
+        self._incomplete -= sum(arrivals.end_pass(passes) for arrivals in self._arrivals.values())
 
     def start(self) -> None:
         """Begins the exchange and frees the gradients. A parameter without one adds zero to those of other ranks."""
@@ -96,18 +142,19 @@ class Piece:
         self._handle = self._begin(flat)
 
     def finish(self) -> None:
-        """Waits for the exchange: the shares have their gradients then."""
+        """Waits for the exchange: ``gradients`` are there then."""
         if self._handle is not None:
             handle, self._handle = self._handle, None
             self._take(synchronize(handle))
 
     def forget(self) -> None:
-        """The gradients were zeroed."""
+        """The gradients were zeroed, or stepped on."""
         self.finish()
         self.is_started = False
-        self.passes.clear()
-        for share in self.shares:
-            share.grad = None
+        for arrivals in self._arrivals.values():
+            arrivals.begin_round()
+        self._incomplete = len(self.parameters)
+        self.gradients = [None] * len(self.shares)
 
     def refresh(self) -> None:
         """Takes what was written into the parameters since the last step."""
@@ -154,12 +201,13 @@ class Piece:
 class SplitPiece(Piece):
     """Elements, an equal share for each rank. Each part of a parameter in the share is stepped on its own."""
 
-    def __init__(self, name: str, group: int, parameters: Sequence[torch.Tensor], place: Place) -> None:
-        super().__init__(name, group, parameters, place)
+    def __init__(self, name: str, parameters: Sequence[torch.Tensor], place: Place) -> None:
+        super().__init__(name, parameters, place)
         self.length = -(-self.elements // place.size)
         self._share = torch.zeros(self.length, dtype=self.parameters[0].dtype, device="cpu")
         self.cuts = list(self._cut())
         self.shares = [cut.in_share(self._share) for cut in self.cuts]
+        self.gradients = [None] * len(self.shares)
         self.refresh()
 
     def _cut(self) -> Iterator[Cut]:
@@ -179,8 +227,7 @@ class SplitPiece(Piece):
         )
 
     def _take(self, result: torch.Tensor) -> None:
-        for share, cut in zip(self.shares, self.cuts):
-            share.grad = cut.in_share(result)
+        self.gradients = [cut.in_share(result) for cut in self.cuts]
 
     def refresh(self) -> None:
         """Takes what was written into the parameters since the last step."""
@@ -253,16 +300,14 @@ def _cloned(value: Any) -> Any:
 
 
 class OwnedPiece(Piece):
-    """Whole parameters of one owner."""
+    """Whole parameters of one owner. It steps on the parameters themselves: its optimizer may know them by identity."""
 
-    def __init__(
-        self, name: str, group: int, parameters: Sequence[torch.Tensor], place: Place, owner: int
-    ) -> None:
-        super().__init__(name, group, parameters, place)
+    def __init__(self, name: str, parameters: Sequence[torch.Tensor], place: Place, owner: int) -> None:
+        super().__init__(name, parameters, place)
         self.owner = owner
         self.is_mine = owner == place.index
-        # Others than leaves of the graph, so that their gradients are not those of backward().
-        self.shares = [parameter.detach() for parameter in parameters] if self.is_mine else []
+        self.shares = self.parameters if self.is_mine else []
+        self.gradients = [None] * len(self.shares)
         self.cuts = [Cut(number, 0, count, 0) for number, count in enumerate(self.counts)] if self.is_mine else []
 
     def _begin(self, flat: torch.Tensor) -> Any:
@@ -273,8 +318,8 @@ class OwnedPiece(Piece):
 
     def _take(self, result: Any) -> None:
         if self.is_mine:
-            for share, part in zip(self.shares, result.view(-1).split(self.counts)):
-                share.grad = _in_order_of(share, part)
+            parts = result.view(-1).split(self.counts)
+            self.gradients = [_in_order_of(share, part) for share, part in zip(self.shares, parts)]
 
     def whole_state(self, states: Sequence[State]) -> list[State]:
         """The owner's states. All ranks call it."""
@@ -287,12 +332,6 @@ class OwnedPiece(Piece):
     def shared_state(self, whole: Sequence[State]) -> list[State]:
         """What the owner keeps of it."""
         return [{key: _cloned(value) for key, value in state.items()} for state in whole] if self.is_mine else []
-
-    def refresh(self) -> None:
-        """Follows parameters that were given other storage."""
-        for share, parameter in zip(self.shares, self.parameters):
-            if share.data_ptr() != parameter.data_ptr():
-                share.set_(parameter.detach())  # type: ignore[call-overload]
 
     def publish(self) -> None:
         """Gives all ranks the parameters that were stepped."""

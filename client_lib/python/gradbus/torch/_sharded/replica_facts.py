@@ -15,6 +15,7 @@ class ReplicaFacts:
     """Of one optimizer. Its first step compares; afterwards all ranks gather the same parameters."""
 
     check_every = 0
+    has_own_states = True
     warns_of_differences = False
 
     def __init__(self, optimizer: Any, process_set: ProcessSet, named: Sequence[NamedParameter]) -> None:

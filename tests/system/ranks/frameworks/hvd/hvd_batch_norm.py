@@ -37,7 +37,8 @@ def compared(shape, steps=3, **options):
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-4), (name, a, b)
     ours.eval(), alone.eval()
     with torch.no_grad():
-        assert torch.allclose(ours(part), alone(whole)[MINE], atol=1e-3)
+        expected = alone(whole)[MINE] if ours.track_running_stats else alone(whole[MINE])  # no collective operation
+        assert torch.allclose(ours(part), expected, atol=1e-3)
 
 
 compared((4,))

@@ -190,7 +190,7 @@ def check_refusals():
     sgd = keras.optimizers.SGD
     for words, call in (
         ("hvd.Adasum", lambda: hvd.DistributedOptimizer(sgd(0.5), op=hvd.Adasum)),
-        ("op=", lambda: hvd.DistributedOptimizer(sgd(0.5), op=0)),
+        ("op=", lambda: hvd.DistributedOptimizer(sgd(0.5), op=2)),
         ("agents compress", lambda: hvd.DistributedOptimizer(sgd(0.5), compression=print)),
         ("backward_passes_per_step=0", lambda: hvd_tf.DistributedOptimizer(sgd(0.5), backward_passes_per_step=0)),
         ("needs Keras 2", lambda: hvd.load_model("file.keras", legacy_opts=True)),

@@ -261,6 +261,31 @@ def case_process_sets():
     assert hvd.remove_process_set(again)
 
 
+def case_numbers_of_operations():
+    """Those of Horovod."""
+    mine = torch.tensor([1.0 + hvd.rank()])
+    for number, op in enumerate([hvd.Average, hvd.Sum, None, hvd.Min, hvd.Max, hvd.Product]):
+        if op is not None:
+            assert hvd.allreduce(mine, op=number) == hvd.allreduce(mine, op=op)
+
+
+def case_factors_of_zero():
+    """Results are zeros, of each form of the operations."""
+    for options in ({"prescale_factor": 0.0}, {"postscale_factor": 0}):
+        for dtype in (torch.float32, torch.float64, torch.int32):
+            given = torch.full((hvd.size(), 2), 3, dtype=dtype)
+            results = [hvd.allreduce(given, **options), hvd.reducescatter(given, op=hvd.Sum, **options)]
+            results += hvd.grouped_allreduce([given, given.double()], op=hvd.Max, **options)
+            results.append(hvd.synchronize(hvd.allreduce_async(given, op=hvd.Sum, **options)))
+            assert (given == 3).all()
+            results.append(hvd.allreduce_(given, **options))
+            assert results[-1] is given and not any(result.any() for result in results), (options, dtype, results)
+            assert [result.dtype for result in results] == [dtype, dtype, dtype, torch.float64, dtype, dtype]
+    weight = torch.ones(2, requires_grad=True)
+    hvd.allreduce(weight, prescale_factor=0.0).sum().backward()
+    assert not weight.grad.any()
+
+
 hvd.init()
 hvd.init()
 for name, case in list(globals().items()):

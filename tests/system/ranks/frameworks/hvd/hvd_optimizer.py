@@ -4,6 +4,7 @@ import copy
 import warnings
 
 import gradbus.horovod.torch as hvd
+import pytest
 import torch
 
 BATCH, STEPS = 6, 4
@@ -137,6 +138,71 @@ def case_fewer_passes_than_announced():
             optimizer.step()
     train_alone(alone)
     assert_same(ours, alone)
+
+
+def case_another_number_of_passes():
+    """Each step has one pass more than the last one."""
+    ours, alone = pair()
+    optimizer = hvd.DistributedOptimizer(sgd(ours), ours.named_parameters())
+    for passes, (x, y) in enumerate(batches(), 1):
+        optimizer.set_backward_passes_per_step(passes)
+        optimizer.zero_grad()
+        for _ in range(passes):
+            (loss_of(ours, mine(x), mine(y)) / passes).backward()
+        optimizer.step()
+    train_alone(alone)
+    assert_same(ours, alone)
+    loss_of(ours, *map(mine, batches()[0])).backward()
+    with pytest.raises(hvd.HorovodInternalError, match="between backward.. and step"):
+        optimizer.set_backward_passes_per_step(2)
+    optimizer.zero_grad()
+    optimizer.set_backward_passes_per_step(2)
+
+
+class Thirds(hvd.Compression.none):
+    """A compressor of a script: gradients travel divided by 3, with another shape."""
+
+    @staticmethod
+    def compress(tensor):
+        return tensor.flatten() / 3, tensor.shape
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        return tensor.view(ctx) * 3
+
+
+def case_own_compressor():
+    compared(compression=Thirds)
+    compared(compression=Thirds(), op=hvd.Sum, scale=1 / hvd.size(), groups=2)
+    ours, alone = pair()
+    optimizer = hvd.DistributedOptimizer(sgd(ours), compression=Thirds, backward_passes_per_step=2)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 1.0)
+    optimizer.set_backward_passes_per_step(1)
+    for number, (x, y) in enumerate(batches()):
+        optimizer.zero_grad()
+        if number == 0:  # as scripts clip gradients
+            loss_of(ours, mine(x), mine(y)).backward()
+            optimizer.synchronize()
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        else:
+            optimizer.step(lambda x=x, y=y: evaluated(optimizer, loss_of(ours, mine(x), mine(y))))
+        scheduler.step()
+    train_alone(alone)
+    assert_same(ours, alone)
+    optimizer.synchronize()
+    with pytest.warns(UserWarning, match="skip_synchronize"):
+        optimizer.step()
+
+
+def evaluated(optimizer, loss):
+    optimizer.zero_grad()
+    loss.backward()
+    return loss
+
+
+def case_shards():
+    compared(shard=True)
 
 
 def case_clipping_as_horovod_says():

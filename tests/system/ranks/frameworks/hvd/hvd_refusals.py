@@ -1,5 +1,7 @@
 """A rank: what gradbus.horovod.torch refuses, and that each message says what to do."""
 
+import os
+
 import gradbus
 import gradbus.horovod
 import gradbus.horovod.torch as hvd
@@ -41,6 +43,11 @@ tensor = torch.ones(3)
 refused("no list of different ranks", hvd.init, comm=object())
 refused("no list of different ranks", hvd.init, comm=[0, 0])
 refused("process_sets=3", hvd.init, process_sets=3)
+refused("two sets of the ranks [0, 2]", hvd.init, process_sets=[[0, 2], hvd.ProcessSet([2, 0])])
+assert not hvd.is_initialized()
+os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] = "soon"
+refused("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS='soon'", hvd.init)
+del os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"]
 hvd.init(process_sets="dynamic")
 
 refused("uses no MPI", hvd.mpi_threads_supported)
@@ -54,11 +61,13 @@ refused("is no function", gradbus.horovod.run, "print", np=2)
 refused("no max_num_proc=", hvd.run, print, max_num_proc=2)
 assert hvd.join() in range(hvd.size())
 
-refused("op=1", hvd.allreduce, tensor, op=1)  # a number of Horovod
+refused("op=2", hvd.allreduce, tensor, op=2)  # Adasum in Horovod, and int(hvd.Average)
+refused("op=True", hvd.allreduce, tensor, op=True)
 refused("both given", hvd.allreduce, tensor, average=True, op=hvd.Sum)
 refused("both given", hvd.grouped_allreduce_async_, [tensor], average=False, op=hvd.Sum)
 refused("no compressor", hvd.allreduce, tensor, compression="fp16")
-refused("prescale_factor", hvd.allreduce, tensor, prescale_factor=0.0)
+refused("prescale_factor", hvd.allreduce, tensor, prescale_factor=float("nan"))
+refused("prescale_factor", gradbus.allreduce, tensor, prescale_factor=0.0)
 refused("not sparse", hvd.sparse_allreduce_async, tensor, "name", hvd.Sum)
 refused("op=", hvd.sparse_allreduce_async, tensor.to_sparse(), "name", hvd.Min)
 refused("op=", hvd.reducescatter, tensor, op=hvd.Adasum)
@@ -67,8 +76,11 @@ refused("not known", hvd.allreduce, tensor, process_set=hvd.ProcessSet([0]))
 refused("splits", hvd.alltoall, tensor, splits=[5] * hvd.size())
 
 refused("mode= does not go", optimizer, op=hvd.Adasum, mode="sync")
-refused("op=0", optimizer, op=0)
-refused("agents compress", optimizer, compression=Own)
+refused("ReduceOp.MIN", optimizer, op=3)
+refused("agents compress", optimizer, compression=print)
+refused("mode= does not go", optimizer, compression=Own, mode="sync")
+refused("groups=-1", optimizer, compression=Own, groups=-1)
+refused("backward_passes_per_step", optimizer, compression=Own, backward_passes_per_step=0)
 refused("needs a mean", optimizer, op=hvd.Sum, gradient_predivide_factor=2.0)
 refused("gradient_predivide_factor", optimizer, gradient_predivide_factor=0.0)
 refused("groups='two'", optimizer, groups="two")
@@ -76,7 +88,9 @@ refused("groups=-1", optimizer, groups=-1)
 refused("in groups= twice", optimizer, groups=[[tensor, tensor]])
 refused("backward_passes_per_step", optimizer, backward_passes_per_step=0)
 made, model = optimizer()
-refused("set_backward_passes_per_step", made.set_backward_passes_per_step, 2)
+refused("backward_passes_per_step=0", made.set_backward_passes_per_step, 0)
+sharded, _ = optimizer(shard=True)
+refused("fixed number", sharded.set_backward_passes_per_step, 2)
 
 refused("not a tensor", hvd.broadcast_parameters, {"step": 3}, root_rank=0)
 refused("pass hvd.broadcast_object", hvd.elastic.ObjectState, print, hvd.rank, step=0)

@@ -8,6 +8,7 @@ import gradbus.horovod.tensorflow as hvd
 import numpy as np
 import pytest
 import tensorflow as tf
+from gradbus.horovod.tensorflow import functions, mpi_ops, sync_batch_norm, util
 
 PAIR, FIRST = hvd.ProcessSet([1, 0]), hvd.ProcessSet([0])
 hvd.init(process_sets=[PAIR, FIRST])
@@ -26,6 +27,21 @@ def plain(function):
     return function
 
 
+def check_modules():
+    """Names that scripts import."""
+    assert util._executing_eagerly() and hvd._executing_eagerly() and not tf.function(hvd._executing_eagerly)()
+    variables = [tf.Variable(1.0), [tf.Variable(2.0)]]
+    again = hvd.refs_to_vars(hvd.vars_to_refs(variables))
+    assert again[0] is variables[0] and again[1][0] is variables[1][0]
+    calls = []
+    remembered = hvd._cache(lambda value: calls.append(value) or len(calls))
+    assert [remembered(3), remembered(3), remembered(4)] == [1, 1, 2]
+    assert functions.broadcast_object(RANK) == 0 and sync_batch_norm.SyncBatchNormalization
+    assert mpi_ops._basics._get_process_set_ids_and_ranks() == {0: list(range(SIZE)), 1: [0, 1], 2: [0]}
+    assert mpi_ops.check_num_rank_power_of_2(3) is None and hvd.split_list([1, 2, 3], 2) == [[1, 2], [3]]
+    assert not hvd.gpu_available("no_such_framework")
+
+
 def check_results(wrap):
     """Eager or under tf.function."""
     x = tf.fill([SIZE, 2], float(RANK))
@@ -39,6 +55,8 @@ def check_results(wrap):
             "sum": hvd.allreduce(x, average=False, prescale_factor=2.0, postscale_factor=0.5, ignore_name_scope=True),
             "product": hvd.allreduce(x + 1, op=hvd.Product, name="product"),
             "least": hvd.allreduce(x, op=hvd.Min),
+            "zero": hvd.allreduce(x + 1, op=hvd.Sum, prescale_factor=0.0),
+            "zeros": hvd.grouped_reducescatter([x + 1], postscale_factor=0.0)[0],
             "half": hvd.allreduce(x + 1 / 7, op=hvd.Sum, compression=hvd.Compression.fp16),
             "group": hvd.grouped_allreduce([x, tf.cast(x, tf.int32), slices], op=hvd.Sum),
             "scaled": tf.convert_to_tensor(hvd.allreduce(slices, op=hvd.Sum, prescale_factor=2.0)),
@@ -57,6 +75,8 @@ def check_results(wrap):
     check(got["sum"], TOTAL * ones)
     check(got["product"], np.prod(np.arange(1, SIZE + 1)) * ones)
     check(got["least"], 0 * ones)
+    check(got["zero"], 0 * ones)
+    check(got["zeros"], [[0, 0]])
     assert got["half"].dtype == tf.float32
     check(got["half"], np.float16(sum(np.float16(rank + 1 / 7) for rank in range(SIZE))) * ones, 2e-3)
     assert float(got["half"][0, 0]) == float(np.float16(got["half"][0, 0])) != TOTAL + SIZE / 7
@@ -196,7 +216,7 @@ def check_refusals():
     """One line each, with the next step."""
     v1 = tf.compat.v1.train.GradientDescentOptimizer(0.5)
     for words, call in (
-        ("op=1 ", lambda: hvd.allreduce(tf.ones(2), op=1)),
+        ("op=2 ", lambda: hvd.allreduce(tf.ones(2), op=2)),
         ("both given", lambda: hvd.allreduce(tf.ones(2), average=True, op=hvd.Sum)),
         ("no compressor", lambda: hvd.allreduce(tf.ones(2), compression="fp16")),
         ("is no mean or sum", lambda: hvd.reducescatter(tf.ones(2), op=hvd.Max)),
@@ -216,6 +236,7 @@ def check_refusals():
             call()
 
 
+check_modules()
 check_results(plain)
 check_results(tf.function)
 check_gradients()
