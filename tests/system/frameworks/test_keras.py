@@ -1,4 +1,4 @@
-"""gradbus.keras with real Keras 3 on its backends, on ranks of two agents."""
+"""gradbus.keras with real Keras 3 on its backends, and with Keras 2, on ranks of two agents."""
 
 import os
 
@@ -21,6 +21,11 @@ def run(cluster, folder, backend: str, size: int, python: str, **variables: str)
 @pytest.mark.parametrize("backend, size", [("tensorflow", 2), ("jax", 4)])
 def test_training(two_agents, tmp_path, backend, size):
     run(two_agents, tmp_path, backend, size, framework_runs.python())
+
+
+def test_keras2(two_agents, tmp_path):
+    program = "frameworks/keras2_training.py"
+    conftest.assert_all_ok(conftest.run_ranks(two_agents, framework_runs.python(), program, 2, str(tmp_path)))
 
 
 # Keras of .venv-frameworks beside the PyTorch of .venv.

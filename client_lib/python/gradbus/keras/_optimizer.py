@@ -2,158 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import importlib
+import json
+import os
 import sys
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
+import h5py
 import keras
 import numpy as np
 
 from .._errors import bad_argument
-from .._gradients import Settings, broadcast_arrays, exchange, new_prefix, settings_of, unique_names
+from .._gradients import broadcast_arrays, new_prefix, settings_of, unique_names
 from .._layout import DEFAULT_BUCKET_BYTES
 from .._ops import Average
 from .._process_sets import ProcessSet, global_process_set
-
-# gradients, names, prefix, settings, sparse_as_dense -> gradients
-Backend = Callable[[Sequence[Any], Sequence[str], str, Settings, bool], Sequence[Any]]
-
-
-def _on_tensorflow(gradients: Any, names: Any, prefix: str, settings: Settings, sparse_as_dense: bool) -> Any:
-    from ..tensorflow._exchange import exchange_gradients
-
-    return exchange_gradients(gradients, names, prefix, settings, sparse_as_dense)
-
-
-def _on_jax(gradients: Any, names: Any, prefix: str, settings: Settings, sparse_as_dense: bool) -> Any:
-    from ..jax._optimizer import exchange_named
-
-    return exchange_named(names, gradients, prefix, settings)
-
-
-def _on_torch(gradients: Any, names: Any, prefix: str, settings: Settings, sparse_as_dense: bool) -> Any:
-    import torch
-
-    results = [gradient.detach().to("cpu", copy=True).contiguous() for gradient in gradients]
-    halves = [result.view(torch.int16) if result.dtype == torch.bfloat16 else result for result in results]
-    arrays = [
-        half.numpy().view(_bfloat16()) if half is not result else result.numpy()
-        for half, result in zip(halves, results)
-    ]
-    exchange(list(zip(names, arrays)), prefix, settings, arrays)
-    return [result.to(gradient.device) for result, gradient in zip(results, gradients)]
-
-
-def _bfloat16() -> Any:
-    from .._gradients import bfloat16
-
-    return bfloat16()
-
-
-_BACKENDS: dict[str, Backend] = {"tensorflow": _on_tensorflow, "jax": _on_jax, "torch": _on_torch}
-
-
-def exchanged(
-    gradients: Sequence[Any], variables: Sequence[Any], prefix: str, settings: Settings, sparse_as_dense: bool
-) -> list[Any]:
-    """The gradients of all ranks combined, by Keras's backend; None stays None."""
-    backend = _BACKENDS.get(keras.backend.backend())
-    if backend is None:
-        raise bad_argument(
-            f"Keras uses the backend {keras.backend.backend()}", f"set KERAS_BACKEND to {', '.join(_BACKENDS)}"
-        )
-    names = unique_names([str(variable.path) for variable in variables])
-    present = [index for index, gradient in enumerate(gradients) if gradient is not None]
-    results = list(gradients)
-    chosen = [names[index] for index in present]
-    made = backend([gradients[index] for index in present], chosen, prefix, settings, sparse_as_dense)
-    for index, gradient in zip(present, made):
-        results[index] = gradient
-    return results
-
-
-def _with_finite_of(scaler: Any, local: Sequence[Any], gradients: list[Any]) -> list[Any]:
-    """The gradients to exchange; one of them is NaN where a local gradient is not finite.
-
-    Then loss scaling skips the step on all ranks, and the shared weights stay equal.
-    """
-    present = [number for number, gradient in enumerate(gradients) if gradient is not None]
-    if not present or all(gradient is None for gradient in local):
-        return gradients
-    chosen = gradients[present[-1]]
-    mark = keras.ops.where(scaler.check_finite(local), 0.0, float("nan"))
-    gradients[present[-1]] = keras.ops.add(chosen, keras.ops.cast(mark, chosen.dtype))
-    return gradients
-
-
-def _refuse_scaler_around(optimizer: Any) -> None:
-    """Loss scaling that sees one rank's gradients skips the exchange where they overflow, and ranks go apart."""
-    kind, frame = keras.optimizers.LossScaleOptimizer, sys._getframe(1)
-    while frame is not None:
-        caller = frame.f_locals.get("self") if frame.f_globals.get("__name__") == kind.__module__ else None
-        if isinstance(caller, kind) and caller is not optimizer and not is_distributed(caller):
-            raise bad_argument(
-                "a distributed optimizer is inside a LossScaleOptimizer, which skips steps on one rank alone",
-                "pass gradbus.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer)) to compile()",
-            )
-        frame = frame.f_back  # type: ignore[assignment]
-
-
-def scaled(gradient: Any, factor: float) -> Any:
-    """A gradient times a factor; of tf.IndexedSlices the values. None stays None."""
-    if gradient is None or factor == 1:
-        return gradient
-    if type(gradient).__name__ == "IndexedSlices":
-        return type(gradient)(gradient.values * factor, gradient.indices, gradient.dense_shape)
-    return gradient * factor
-
-
-def specialize(optimizer: Any, members: dict[str, Any]) -> None:
-    """Gives one optimizer members of its own. Keras saves it under the name of its class, as before."""
-    kind = type(optimizer)
-    made = type(kind.__name__, (kind,), {"__module__": kind.__module__, "__doc__": kind.__doc__, **members})
-    registered = keras.saving.get_registered_name(kind)
-    loaded = keras.saving.get_registered_object(registered)
-    if loaded is not None and ">" in registered:
-        package, _, name = registered.rpartition(">")
-        for one in (made, loaded):  # Keras loads the last one
-            keras.saving.register_keras_serializable(package, name)(one)
-    optimizer.__class__ = made
-
-
-@dataclasses.dataclass
-class _Exchange:
-    """How one optimizer combines its gradients with those of other ranks."""
-
-    optimizer: Any
-    prefix: str
-    settings: Settings
-    sparse_as_dense: bool
-    local_layers: list[Any]
-    scale_local_gradients: bool
-    local_variables: set[int] = dataclasses.field(default_factory=set)  # by id
-
-    def combined(self, gradients: Any, variables: Sequence[Any]) -> list[Any]:
-        """The gradients of all ranks; for local variables this rank's."""
-        _refuse_scaler_around(self.optimizer)
-        grads = list(gradients)
-        if len(grads) != len(variables):
-            return grads  # Keras says what is wrong
-        weights = (weight for layer in self.local_layers for weight in layer.trainable_weights)
-        local = self.local_variables | set(map(id, weights))
-        shared = [number for number, variable in enumerate(variables) if id(variable) not in local]
-        mine = [grads[number] for number in shared]
-        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            own = [gradient for gradient, variable in zip(grads, variables) if id(variable) in local]
-            mine = _with_finite_of(self.optimizer, own, mine)
-        of_shared = [variables[number] for number in shared]
-        made = dict(zip(shared, exchanged(mine, of_shared, self.prefix, self.settings, self.sparse_as_dense)))
-        factor = 1 / len(self.settings.process_set.ranks) if self.scale_local_gradients else 1
-        return [
-            made[number] if number in made else scaled(gradient, factor) for number, gradient in enumerate(grads)
-        ]
+from ._exchange import OptimizerExchange, is_distributed, keras2_of, specialize
 
 
 def DistributedOptimizer(  # used like a class, hence its name
@@ -167,11 +35,12 @@ def DistributedOptimizer(  # used like a class, hence its name
     local_layers: Sequence[Any] = (),
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Makes an optimizer of Keras 3 step on the mean or sum of all ranks' gradients, and returns it.
+    """Makes an optimizer of Keras step on the mean or sum of all ranks' gradients, and returns it.
 
     Args:
-        optimizer: any keras.optimizers.Optimizer. It keeps its state, its name and its configuration, so a saved model
-            has the plain optimizer; load_model() makes it distributed again.
+        optimizer: any keras.optimizers.Optimizer, or one of Keras 2 (tf_keras), also a legacy one. It keeps its state,
+            its name and its configuration, so a saved model has the plain optimizer; load_model() makes it
+            distributed again.
         op: gradbus.Average or gradbus.Sum.
         compression: a codec between nodes, such as "topk:ratio=0.01"; None: the policy of the job.
         process_set: the ranks that share this model.
@@ -184,9 +53,10 @@ def DistributedOptimizer(  # used like a class, hence its name
     With ``gradient_accumulation_steps`` of Keras, the gradients of each pass are exchanged. All ranks make their
     optimizers in the same order. Raises InvalidError here, and MismatchError, PeerLostError or TimeoutError later.
     """
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
+    is_keras2 = _is_of_keras2(optimizer)
+    if not is_keras2 and not isinstance(optimizer, keras.optimizers.Optimizer):
         raise bad_argument(
-            f"DistributedOptimizer: a {type(optimizer).__name__} is no optimizer of Keras 3",
+            f"DistributedOptimizer: a {type(optimizer).__name__} is no optimizer of Keras",
             "pass keras.optimizers.SGD() or another",
         )
     settings = settings_of(
@@ -194,8 +64,26 @@ def DistributedOptimizer(  # used like a class, hence its name
     if is_distributed(optimizer):
         raise bad_argument("DistributedOptimizer: the optimizer is distributed already", "wrap it once")
     prefix = new_prefix("keras")
-    kind = type(optimizer)
-    step = _Exchange(optimizer, prefix, settings, sparse_as_dense, list(local_layers), scale_local_gradients)
+    options = (optimizer, prefix, settings, sparse_as_dense, list(local_layers), scale_local_gradients)
+    if is_keras2:
+        from ._keras2 import Keras2Exchange, distribute
+
+        distribute(Keras2Exchange(*options))
+    else:
+        _distribute(OptimizerExchange(*options))
+    return optimizer
+
+
+def _is_of_keras2(optimizer: Any) -> bool:
+    if keras2_of(optimizer) is None:
+        return False
+    from ._keras2 import is_optimizer
+
+    return is_optimizer(optimizer)
+
+
+def _distribute(step: OptimizerExchange) -> None:
+    optimizer, kind = step.optimizer, type(step.optimizer)
 
     @functools.wraps(kind.apply)
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
@@ -215,28 +103,56 @@ def DistributedOptimizer(  # used like a class, hence its name
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # its own does not call apply()
         members["stateless_apply"] = stateless_apply
     specialize(optimizer, members)
-    return optimizer
-
-
-def is_distributed(optimizer: Any) -> bool:
-    """It was made by DistributedOptimizer()."""
-    return getattr(type(optimizer), "_gradbus_distributed", False)
 
 
 def load_model(filepath: Any, custom_objects: Any = None, compile: bool = True, **options: Any) -> Any:
-    """keras.models.load_model(), with a distributed optimizer. ``options``: those of DistributedOptimizer()."""
-    model = keras.models.load_model(filepath, custom_objects=custom_objects, compile=compile)
-    if getattr(model, "optimizer", None) is not None:
-        DistributedOptimizer(model.optimizer, **options)
+    """load_model() of Keras, with a distributed optimizer. ``options``: those of DistributedOptimizer().
+
+    A file of Keras 2 is loaded by Keras 2 if the program uses that, else by Keras 3.
+    """
+    chosen = (keras2() if is_file_of_keras2(filepath) else None) or keras
+    model = chosen.models.load_model(filepath, custom_objects=custom_objects, compile=compile)
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and not is_distributed(optimizer):
+        DistributedOptimizer(optimizer, **options)
     return model
+
+
+def keras2() -> ModuleType | None:
+    """Keras 2, if the program uses it."""
+    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):  # as TensorFlow reads it
+        return importlib.import_module("tf_keras")
+    return sys.modules.get("tf_keras")
+
+
+def is_file_of_keras2(path: Any) -> bool:
+    """Whether Keras 2 has saved it: the version is in the file. Only Keras 2 saves folders."""
+    if os.path.isdir(path):
+        return True
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                version = json.loads(archive.read("metadata.json"))["keras_version"]
+        else:
+            with h5py.File(path, "r") as file:
+                version = file.attrs["keras_version"]
+    except (OSError, KeyError, ValueError):
+        return False  # Keras says what is wrong
+    return str(version).startswith("2.")
+
+
+def number_of(variable: Any) -> Any:
+    """The value of a variable of any Keras, as an array."""
+    is_of_keras3 = hasattr(variable, "path")
+    return np.asarray(keras.ops.convert_to_numpy(variable)) if is_of_keras3 else np.asarray(variable)
 
 
 def broadcast_variables(
     variables: Sequence[Any], root_rank: int = 0, process_set: ProcessSet = global_process_set
 ) -> None:
     """Assigns the root's values to variables of Keras, in few operations. The same variables on all ranks."""
-    names = unique_names([str(variable.path) for variable in variables])
-    arrays = [np.asarray(keras.ops.convert_to_numpy(variable)) for variable in variables]
+    names = unique_names([str(getattr(variable, "path", None) or variable.name) for variable in variables])
+    arrays = [number_of(variable) for variable in variables]
     received = broadcast_arrays("variables", list(zip(names, arrays)), root_rank, process_set)
     for variable, array in zip(variables, received):
         variable.assign(array)

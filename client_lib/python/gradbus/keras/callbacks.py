@@ -1,4 +1,4 @@
-"""Callbacks for data-parallel training with Keras 3. They have Horovod's names and arguments."""
+"""Callbacks for data-parallel training with Keras 3 and Keras 2. They have Horovod's names and arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import keras
 from .._errors import bad_argument
 from .._gradients import average_metrics
 from .._session import rank, size
-from ._optimizer import broadcast_variables
+from ._exchange import keras2_of, prepare
+from ._optimizer import broadcast_variables, number_of
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",
@@ -20,31 +21,77 @@ __all__ = [
 ]
 
 
-class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
+def variables_of(optimizer: Any) -> list[Any]:
+    """Those of an optimizer of any Keras."""
+    found = optimizer.variables
+    return list(found() if callable(found) else found)
+
+
+def velocities_of(optimizer: Any) -> list[Any]:
+    """Those of SGD, of any Keras."""
+    if hasattr(optimizer, "get_slot_names"):  # a legacy one of Keras 2
+        slots = [variable for variable in optimizer.variables() if "/momentum" in variable.name]
+        return slots if "momentum" in optimizer.get_slot_names() else []
+    return list(getattr(optimizer, "momentums", ()))
+
+
+class Callback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
+    """A callback of Keras 3 with what Keras 2 asks for, too."""
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return self._has("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return self._has("on_test_batch_begin", "on_test_batch_end")
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return self._has("on_predict_batch_begin", "on_predict_batch_end")
+
+    def _has(self, *names: str) -> bool:
+        return any(not getattr(getattr(self, name), "_is_default", False) for name in names)
+
+
+class BroadcastGlobalVariablesCallback(Callback):
     """All ranks begin with the root's variables, of the model and of its optimizer."""
 
     def __init__(self, root_rank: int = 0, device: str = "") -> None:
         """``device``: Horovod's; it changes nothing."""
         super().__init__()
         self.root_rank = root_rank
-        self._done = False
+        self._sent = 0  # variables
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Keras has built the model. The optimizer is built here."""
-        if self._done:
+        """Keras 3 has built the model, and Keras 2 has if it knows the shapes. The optimizer is built here."""
+        if self._sent:
             return
-        optimizer = self.model.optimizer
-        if not optimizer.built:
+        optimizer, keras2 = self.model.optimizer, keras2_of(self.model)
+        if keras2 is not None:
+            if not self.model.built:
+                return
+            prepare(optimizer, self.model.trainable_variables)
+        elif not optimizer.built:
             optimizer.build(self.model.trainable_variables)
-        broadcast_variables(self.variables_to_send(), self.root_rank)
-        self._done = True
+        self._send()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """The first batch builds models of Keras 2 whose shapes were not known: they are sent after it, as in Horovod.
+
+        All ranks have made the same step then.
+        """
+        if batch == 0 and keras2_of(self.model) is not None and len(self.variables_to_send()) != self._sent:
+            self._send()
+
+    def _send(self) -> None:
+        chosen = self.variables_to_send()
+        broadcast_variables(chosen, self.root_rank)
+        self._sent = len(chosen)
 
     def variables_to_send(self) -> list[Any]:
         """Of the model and of its optimizer."""
-        return [*self.model.variables, *self.model.optimizer.variables]
+        return [*self.model.variables, *variables_of(self.model.optimizer)]
 
 
-class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
+class MetricAverageCallback(Callback):
     """The metrics of an epoch are their mean over all ranks. Put it before callbacks that use them."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -53,7 +100,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc,unus
             logs.update(average_metrics(logs, "keras/metrics"))
 
 
-class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
+class LearningRateScheduleCallback(Callback):
     """The learning rate is ``initial_lr`` times ``multiplier``, a number or a function of the epoch."""
 
     def __init__(
@@ -102,17 +149,17 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         optimizer = self.model.optimizer
         if hasattr(self.model, "jax_state_sync"):
             self.model.jax_state_sync()  # the variables are in the trainer while it runs
-        before = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+        before = float(number_of(optimizer.learning_rate))
         optimizer.learning_rate = rate
         stepping = getattr(optimizer, "inner_optimizer", optimizer)  # of loss scaling
         if self.momentum_correction and getattr(stepping, "momentum", 0) and before > 0:
-            for velocity in getattr(stepping, "momentums", ()):
+            for velocity in velocities_of(stepping):
                 velocity.assign(velocity * (rate / before))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Adds the learning rate to the metrics."""
         if logs is not None:
-            logs["lr"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+            logs["lr"] = float(number_of(self.model.optimizer.learning_rate))
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,11 @@ from tensorflow.python.ops.control_flow_v2_func_graphs import ControlFlowFuncGra
 
 from .._errors import bad_argument
 from .._handles import standing_for_main_thread
+from ._errors import as_tensorflow_errors
+
+# Each operation that waits holds a thread. In a session of tf.compat.v1 TensorFlow chooses the order, so with a thread
+# per core, ranks may wait for operations of each other that get none. TensorFlow reads this when it makes its threads.
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "64")
 
 Function = Callable[..., Sequence[Any]]
 
@@ -23,10 +29,11 @@ def run(function: Function, tensors: Sequence[Any], dtypes: Sequence[Any], shape
     """What ``function`` makes of the tensors' values; ``shapes``: of the results, None where unknown.
 
     In a graph it is a stateful operation, so tf.function keeps the order of the program. Errors of a graph are raised
-    by TensorFlow, with the same text.
+    by TensorFlow, with the same text. Otherwise they are those of Gradbus and of TensorFlow at once.
     """
     if tf.executing_eagerly():
-        made = function(*(np.asarray(tensor.numpy()) for tensor in tensors))
+        with as_tensorflow_errors():
+            made = function(*(np.asarray(tensor.numpy()) for tensor in tensors))
         return [tf.convert_to_tensor(result) for result in made]
     if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         raise bad_argument(

@@ -47,6 +47,22 @@ def exchange_gradients(
     return results
 
 
+_MARK = "_gradbus_exchanged"  # an attribute
+
+
+def mark_exchanged(gradients: Sequence[Any]) -> list[Any]:
+    """The same gradients. An optimizer of Keras 2 does not exchange them again."""
+    for gradient in gradients:
+        if gradient is not None:
+            setattr(gradient, _MARK, True)
+    return list(gradients)
+
+
+def are_exchanged(gradients: Sequence[Any]) -> bool:
+    """All of them have the mark."""
+    return all(gradient is None or getattr(gradient, _MARK, False) for gradient in gradients)
+
+
 def _is_sparse(gradient: Any) -> bool:
     return isinstance(gradient, tf.IndexedSlices)
 

@@ -11,7 +11,7 @@ from .._gradients import Settings, new_prefix, settings_of
 from .._layout import DEFAULT_BUCKET_BYTES
 from .._ops import Average
 from .._process_sets import ProcessSet, global_process_set, session_of
-from ._exchange import exchange_gradients, names_of
+from ._exchange import exchange_gradients, mark_exchanged, names_of
 
 
 class Tape(tf.GradientTape):  # type: ignore[misc,unused-ignore]
@@ -25,7 +25,8 @@ class Tape(tf.GradientTape):  # type: ignore[misc,unused-ignore]
         """As tf.GradientTape.gradient(), combined over all ranks."""
         gradients = super().gradient(target, sources, *arguments, **options)
         flat = tf.nest.flatten(gradients, expand_composites=False)
-        return tf.nest.pack_sequence_as(sources, self.combined(flat, tf.nest.flatten(sources)))
+        made = mark_exchanged(self.combined(flat, tf.nest.flatten(sources)))
+        return tf.nest.pack_sequence_as(sources, made)
 
     def combined(self, gradients: list[Any], sources: list[Any]) -> list[Any]:
         """The gradients of all ranks."""
@@ -82,7 +83,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Makes an optimizer of Keras 3 or of tf.compat.v1.train step on the mean or sum of all ranks' gradients.
+    """Makes an optimizer of Keras or of tf.compat.v1.train step on the mean or sum of all ranks' gradients.
 
     Arguments and results: gradbus.keras.DistributedOptimizer(). ``register_local_var(variable)`` of the result makes
     a variable one of this rank, whose gradients are not exchanged.

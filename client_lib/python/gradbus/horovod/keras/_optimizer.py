@@ -1,4 +1,4 @@
-"""DistributedOptimizer and load_model with Horovod's arguments, on any backend of Keras 3."""
+"""DistributedOptimizer and load_model with Horovod's arguments, for Keras 3 on any backend and for Keras 2."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ..._ops import Average, whole_number
 from ..._process_sets import ProcessSet, global_process_set
 from ...keras import DistributedOptimizer as make_distributed
 from ...keras import load_model as load_distributed
-from ...keras._optimizer import scaled, specialize
+from ...keras._exchange import keras2_of, scaled, specialize
+from ...keras._optimizer import keras2
 from .._arguments import codec_of, mean_or_sum, number_of_groups
 from .compression import NoneCompressor
 
@@ -51,7 +52,11 @@ def distributed(
         local_layers=list(layers) if isinstance(layers, Iterable) else [layers],
         scale_local_gradients=scale_local_gradients,
     )  # fmt: skip
-    if number > 1:
+    if number > 1 and keras2_of(made) is not None:
+        from ...keras._keras2 import accumulate
+
+        accumulate(made, number, average_passes)
+    elif number > 1:
         _accumulate(made, number, average_passes)
     return made
 
@@ -114,7 +119,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     num_groups: int = 0,
     groups: Any = None,
 ) -> Any:
-    """Makes an optimizer of Keras 3 step on the mean or sum of all ranks' gradients, and returns it.
+    """Makes an optimizer of Keras step on the mean or sum of all ranks' gradients, and returns it.
 
     Args:
         compression: hvd.Compression.none or fp16, or a text of Gradbus. It applies between nodes only.
@@ -164,10 +169,11 @@ def load_model(
 ) -> Any:
     """A saved model with a distributed optimizer and its state.
 
-    ``custom_optimizers``: classes of optimizers that Keras does not know. Raises InvalidError for ``legacy_opts``.
+    ``custom_optimizers``: classes of optimizers that Keras does not know. ``legacy_opts``: the optimizer is a legacy
+    one of Keras 2. Raises InvalidError if the program does not use Keras 2.
     """
-    if legacy_opts:
-        raise bad_argument("load_model: Keras 3 has no legacy optimizers", "save with an optimizer of Keras 3")
+    if legacy_opts and keras2() is None:
+        raise bad_argument("load_model: legacy_opts needs Keras 2", "set TF_USE_LEGACY_KERAS=1, or import tf_keras")
     objects = {kind.__name__: kind for kind in custom_optimizers or ()}
     codec = codec_of("load_model", compression)
     return load_distributed(filepath, {**objects, **(custom_objects or {})}, compression=codec)

@@ -1,4 +1,4 @@
-"""Callbacks with Horovod's arguments, on any backend of Keras 3."""
+"""Callbacks with Horovod's arguments, for Keras 3 on any backend and for Keras 2."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LearningRateScheduleCallback(callbacks.LearningRateScheduleCallback):
         super().__init__(initial_lr, chosen, start_epoch, end_epoch, staircase, momentum_correction, steps_per_epoch)
 
 
-class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc,unused-ignore]
+class BestModelCheckpoint(callbacks.Callback, keras.callbacks.ModelCheckpoint):  # type: ignore[misc,unused-ignore]
     """Saves the best model so far to ``filepath``, which a script may set before training."""
 
     def __init__(
@@ -83,4 +83,5 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
         save_weights_only: bool = False,
     ) -> None:
         """As keras.callbacks.ModelCheckpoint. ``filepath``: Horovod leaves it open, and Keras 3 needs one."""
-        super().__init__(filepath, monitor, verbose, True, save_weights_only, mode, save_freq)
+        keras.callbacks.ModelCheckpoint.__init__(
+            self, filepath, monitor, verbose, True, save_weights_only, mode, save_freq)

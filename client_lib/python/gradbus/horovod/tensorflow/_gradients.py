@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import tensorflow as tf
 
@@ -124,7 +124,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Makes an optimizer of tf.compat.v1.train or of Keras 3 step on all ranks' gradients, and returns it.
+    """Makes an optimizer of tf.compat.v1.train or of Keras step on all ranks' gradients, and returns it.
 
     Arguments: those of gradbus.horovod.tensorflow.keras.DistributedOptimizer().
     """
@@ -139,7 +139,7 @@ def DistributedOptimizer(  # used like a class, hence its name
     chosen = mean_or_sum(verb, op, gradient_predivide_factor)
     if backward_passes_per_step != 1:
         raise bad_argument(
-            f"{verb}: backward_passes_per_step={backward_passes_per_step!r} needs an optimizer of Keras 3",
+            f"{verb}: backward_passes_per_step={backward_passes_per_step!r} needs an optimizer of Keras",
             "add gradients up in the graph, or pass one of keras.optimizers",
         )
     if not process_set.included():
@@ -150,11 +150,3 @@ def DistributedOptimizer(  # used like a class, hence its name
         optimizer, chosen, codec, process_set, sparse_as_dense=sparse_as_dense,
         scale_local_gradients=scale_local_gradients,
     )  # fmt: skip
-
-
-def SyncBatchNormalization(*arguments: Any, **options: Any) -> NoReturn:
-    """Raises InvalidError: statistics are exchanged for PyTorch only."""
-    raise bad_argument(
-        "SyncBatchNormalization: Gradbus exchanges the statistics of a batch for PyTorch only",
-        "use keras.layers.GroupNormalization(), whose statistics do not depend on the batch",
-    )

@@ -14,6 +14,7 @@ from ..._parts import name_in_group
 from ..._process_sets import ProcessSet, global_process_set, session_of
 from ...tensorflow import _operations
 from ...tensorflow._calls import in_turn
+from ...tensorflow._errors import UnsupportedError
 from .._arguments import checked_compressor, factors, reduce_op
 from .compression import NoneCompressor
 
@@ -63,20 +64,41 @@ def grouped_allreduce(
     scales = factors(prescale_factor, postscale_factor)
     results = list(tensors)
     dense = [index for index, tensor in enumerate(results) if not isinstance(tensor, tf.IndexedSlices)]
+    if len(dense) < len(results) and chosen not in (Average, Sum):
+        raise UnsupportedError(str(bad_argument(
+            f"grouped_allreduce: op={chosen.name.title()} of tf.IndexedSlices, whose rows may be on some ranks only",
+            "pass hvd.Average or hvd.Sum, or tf.convert_to_tensor(slices)",
+        )))  # fmt: skip
 
     def operation(given: Sequence[Any]) -> list[Any]:
         return _operations.grouped_allreduce(given, name, chosen, *scales, process_set)
 
+    made: list[Any] = []
     if dense:
         made = _compressed(compression, "grouped_allreduce", [results[index] for index in dense], operation)
         for index, tensor in zip(dense, made):
             results[index] = tensor
-    for index in sorted(set(range(len(results))) - set(dense)):
-        one = name_in_group(name, index) if len(results) > 1 else name
-        results[index] = _operations.allreduce(
-            results[index], one, chosen, *factors(prescale_factor, postscale_factor), process_set
-        )
+    sparse = sorted(set(range(len(results))) - set(dense))
+    names = [name_in_group(name, index) if len(results) > 1 else name for index in sparse]
+    options = (chosen, *scales, process_set)
+    with tf.control_dependencies(made[:1]):
+        rows = in_turn([partial(_rows_of_all, results[index], one, *options) for index, one in zip(sparse, names)])
+    for index, slices in zip(sparse, rows):
+        results[index] = slices
     return results
+
+
+def _rows_of_all(
+    slices: Any, name: str | None, op: int, prescale_factor: float, postscale_factor: float, process_set: ProcessSet
+) -> Any:
+    """tf.IndexedSlices of all ranks. A mean of whole numbers has fractions, as in Horovod: it is not of their dtype."""
+    is_mean = op == Average and slices.dtype.is_integer
+    chosen = Sum if is_mean else op
+    made = _operations.allreduce(slices, name, chosen, prescale_factor, postscale_factor, process_set)
+    if not is_mean:
+        return made
+    size = session_of(process_set, "grouped_allreduce").size
+    return tf.IndexedSlices(made.values / tf.cast(size, made.dtype), made.indices, made.dense_shape)
 
 
 def allreduce(

@@ -1,5 +1,5 @@
 """SyncBatchNormalization, under the name that it has in ``horovod.tensorflow.sync_batch_norm``."""
 
-from ._gradients import SyncBatchNormalization
+from ._batch_norm import SyncBatchNormalization
 
 __all__ = ["SyncBatchNormalization"]

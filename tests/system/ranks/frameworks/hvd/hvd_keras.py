@@ -193,7 +193,7 @@ def check_refusals():
         ("op=", lambda: hvd.DistributedOptimizer(sgd(0.5), op=2)),
         ("agents compress", lambda: hvd.DistributedOptimizer(sgd(0.5), compression=print)),
         ("backward_passes_per_step=0", lambda: hvd_tf.DistributedOptimizer(sgd(0.5), backward_passes_per_step=0)),
-        ("no legacy optimizers", lambda: hvd.load_model("file.keras", legacy_opts=True)),
+        ("needs Keras 2", lambda: hvd.load_model("file.keras", legacy_opts=True)),
         ("keeps no list of variables", lambda: hvd.broadcast_global_variables(0)),
         ("models of PyTorch only", lambda: hvd.elastic.KerasState(None)),
         ("both given", lambda: hvd.allreduce(1.0, average=True, op=hvd.Sum)),

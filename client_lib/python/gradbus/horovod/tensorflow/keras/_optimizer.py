@@ -27,11 +27,11 @@ def DistributedOptimizer(  # used like a class, hence its name
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Makes an optimizer of Keras 3 step on the mean or sum of all ranks' gradients, and returns it.
+    """Makes an optimizer of Keras step on the mean or sum of all ranks' gradients, and returns it.
 
     Args:
-        backward_passes_per_step: passes whose gradients are added up before a step. Keras adds them up, and
-            the gradients of each pass are exchanged.
+        backward_passes_per_step: passes whose gradients are added up before a step. Keras 3 adds them up, and
+            the gradients of each pass are exchanged. With Keras 2 their sum is exchanged once.
         average_aggregated_gradients: their mean instead of their sum.
         process_set: the ranks that share this model. On other ranks the optimizer steps alone.
         scale_local_gradients: those of variables given to register_local_var() are divided by the number of ranks.

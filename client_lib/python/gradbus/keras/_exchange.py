@@ -1,0 +1,184 @@
+"""The exchange of an optimizer's gradients, on any backend of Keras, and optimizers with members of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import keras
+
+from .._errors import GradbusError, bad_argument
+from .._gradients import Settings, exchange, unique_names
+
+# gradients, names, prefix, settings, sparse_as_dense -> gradients
+Backend = Callable[[Sequence[Any], Sequence[str], str, Settings, bool], Sequence[Any]]
+
+
+def _on_tensorflow(gradients: Any, names: Any, prefix: str, settings: Settings, sparse_as_dense: bool) -> Any:
+    from ..tensorflow._exchange import exchange_gradients
+
+    return exchange_gradients(gradients, names, prefix, settings, sparse_as_dense)
+
+
+def _on_jax(gradients: Any, names: Any, prefix: str, settings: Settings, sparse_as_dense: bool) -> Any:
+    from ..jax._optimizer import exchange_named
+
+    return exchange_named(names, gradients, prefix, settings)
+
+
+def _on_torch(gradients: Any, names: Any, prefix: str, settings: Settings, sparse_as_dense: bool) -> Any:
+    import torch
+
+    results = [gradient.detach().to("cpu", copy=True).contiguous() for gradient in gradients]
+    halves = [result.view(torch.int16) if result.dtype == torch.bfloat16 else result for result in results]
+    arrays = [
+        half.numpy().view(_bfloat16()) if half is not result else result.numpy()
+        for half, result in zip(halves, results)
+    ]
+    exchange(list(zip(names, arrays)), prefix, settings, arrays)
+    return [result.to(gradient.device) for result, gradient in zip(results, gradients)]
+
+
+def _bfloat16() -> Any:
+    from .._gradients import bfloat16
+
+    return bfloat16()
+
+
+_BACKENDS: dict[str, Backend] = {"tensorflow": _on_tensorflow, "jax": _on_jax, "torch": _on_torch}
+
+
+def exchanged(
+    gradients: Sequence[Any], variables: Sequence[Any], prefix: str, settings: Settings, sparse_as_dense: bool
+) -> list[Any]:
+    """The gradients of all ranks combined, by Keras's backend; None stays None."""
+    backend = _BACKENDS.get(keras.backend.backend())
+    if backend is None:
+        raise bad_argument(
+            f"Keras uses the backend {keras.backend.backend()}", f"set KERAS_BACKEND to {', '.join(_BACKENDS)}"
+        )
+    names = unique_names([str(variable.path) for variable in variables])
+    present = [index for index, gradient in enumerate(gradients) if gradient is not None]
+    results = list(gradients)
+    chosen = [names[index] for index in present]
+    made = backend([gradients[index] for index in present], chosen, prefix, settings, sparse_as_dense)
+    for index, gradient in zip(present, made):
+        results[index] = gradient
+    return results
+
+
+def _with_finite_of(scaler: Any, local: Sequence[Any], gradients: list[Any]) -> list[Any]:
+    """The gradients to exchange; one of them is NaN where a local gradient is not finite.
+
+    Then loss scaling skips the step on all ranks, and the shared weights stay equal.
+    """
+    present = [number for number, gradient in enumerate(gradients) if gradient is not None]
+    if not present or all(gradient is None for gradient in local):
+        return gradients
+    chosen = gradients[present[-1]]
+    mark = keras.ops.where(scaler.check_finite(local), 0.0, float("nan"))
+    gradients[present[-1]] = keras.ops.add(chosen, keras.ops.cast(mark, chosen.dtype))
+    return gradients
+
+
+def is_inside(kind: type, optimizer: Any) -> bool:
+    """Whether a plain optimizer of this kind, which scales losses, is calling this one."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        caller = frame.f_locals.get("self") if frame.f_globals.get("__name__") == kind.__module__ else None
+        if isinstance(caller, kind) and caller is not optimizer and not is_distributed(caller):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def inside_scaler() -> GradbusError:
+    """Loss scaling that sees one rank's gradients skips the exchange where they overflow, and ranks go apart."""
+    return bad_argument(
+        "a distributed optimizer is inside a LossScaleOptimizer, which skips steps on one rank alone",
+        "pass gradbus.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer)) to compile()",
+    )
+
+
+def scaled(gradient: Any, factor: float) -> Any:
+    """A gradient times a factor; of tf.IndexedSlices the values. None stays None."""
+    if gradient is None or factor == 1:
+        return gradient
+    if type(gradient).__name__ == "IndexedSlices":
+        return type(gradient)(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * factor
+
+
+def is_distributed(optimizer: Any) -> bool:
+    """It was made by DistributedOptimizer()."""
+    return getattr(type(optimizer), "_gradbus_distributed", False)
+
+
+def keras2_of(optimizer: Any) -> ModuleType | None:
+    """Keras 2 (tf_keras, which is tf.keras with TF_USE_LEGACY_KERAS=1) if it has made the optimizer."""
+    is_one = any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(optimizer).__mro__)
+    return sys.modules["tf_keras"] if is_one else None
+
+
+def prepare(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Makes the variables of an optimizer of Keras 2."""
+    build = getattr(optimizer, "build", None) or optimizer._create_all_weights  # of legacy ones
+    build(list(variables))
+
+
+def specialize(optimizer: Any, members: dict[str, Any]) -> None:
+    """Gives one optimizer members of its own. Keras saves it under the name of its class, as before."""
+    saving = (keras2_of(optimizer) or keras).saving
+    kind = type(optimizer)
+    made = type(kind.__name__, (kind,), {"__module__": kind.__module__, "__doc__": kind.__doc__, **members})
+    registered = saving.get_registered_name(kind)
+    loaded = saving.get_registered_object(registered)
+    if loaded is not None and ">" in registered:
+        package, _, name = registered.rpartition(">")
+        for one in (made, loaded):  # Keras loads the last one
+            saving.register_keras_serializable(package, name)(one)
+    object.__setattr__(optimizer, "__class__", made)
+
+
+@dataclasses.dataclass
+class OptimizerExchange:
+    """How one optimizer combines its gradients with those of other ranks."""
+
+    optimizer: Any
+    prefix: str
+    settings: Settings
+    sparse_as_dense: bool
+    local_layers: list[Any]
+    scale_local_gradients: bool
+    local_variables: set[int] = dataclasses.field(default_factory=set)  # by id
+
+    def combined(self, gradients: Any, variables: Sequence[Any]) -> list[Any]:
+        """The gradients of all ranks; for local variables this rank's."""
+        grads = list(gradients)
+        if len(grads) != len(variables):
+            return grads  # Keras says what is wrong
+        weights = (weight for layer in self.local_layers for weight in layer.trainable_weights)
+        local = self.local_variables | set(map(id, weights))
+        shared = [number for number, variable in enumerate(variables) if id(variable) not in local]
+        own = [gradient for gradient, variable in zip(grads, variables) if id(variable) in local]
+        mine = self.checked([grads[number] for number in shared], own)
+        made = dict(zip(shared, self.exchanged(mine, [variables[number] for number in shared])))
+        factor = 1 / len(self.settings.process_set.ranks) if self.scale_local_gradients else 1
+        return [
+            made[number] if number in made else scaled(gradient, factor) for number, gradient in enumerate(grads)
+        ]
+
+    def checked(self, gradients: list[Any], local: list[Any]) -> list[Any]:
+        """The gradients to exchange. Raises InvalidError where loss scaling would make ranks go apart."""
+        kind = keras.optimizers.LossScaleOptimizer
+        if is_inside(kind, self.optimizer):
+            raise inside_scaler()
+        is_scaling = isinstance(self.optimizer, kind)
+        return _with_finite_of(self.optimizer, local, gradients) if is_scaling else gradients
+
+    def exchanged(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        """Those of all ranks, by the backend."""
+        return exchanged(gradients, variables, self.prefix, self.settings, self.sparse_as_dense)
