@@ -12,6 +12,7 @@ import keras
 
 from .._errors import GradbusError, bad_argument
 from .._gradients import Settings, exchange, unique_names
+from .._process_sets import session_of
 
 # gradients, names, prefix, settings, sparse_as_dense -> gradients
 Backend = Callable[[Sequence[Any], Sequence[str], str, Settings, bool], Sequence[Any]]
@@ -166,7 +167,8 @@ class OptimizerExchange:
         own = [gradient for gradient, variable in zip(grads, variables) if id(variable) in local]
         mine = self.checked([grads[number] for number in shared], own)
         made = dict(zip(shared, self.exchanged(mine, [variables[number] for number in shared])))
-        factor = 1 / len(self.settings.process_set.ranks) if self.scale_local_gradients else 1
+        size = session_of(self.settings.process_set, "DistributedOptimizer").size
+        factor = 1 / size if self.scale_local_gradients else 1
         return [
             made[number] if number in made else scaled(gradient, factor) for number, gradient in enumerate(grads)
         ]
