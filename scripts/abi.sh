@@ -6,6 +6,8 @@
 #
 # Needs abidw and abidiff (abigail-tools), and a library with debug information.
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
 write=
 if [[ ${1:-} == --write ]]; then write=1; shift; fi
 library=$(readlink -f "${1:-$(dirname "$0")/../build/release/lib/libgradbus.so}")

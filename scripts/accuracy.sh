@@ -7,11 +7,10 @@
 #   scripts/accuracy.sh --task digits --seeds 2   a part
 #   scripts/accuracy.sh --again         forgets what there is
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
 cd "$(dirname "$0")/.."
 
-for word in "$@"; do
-  [[ $word == --help || $word == -h ]] && { sed -n '2,8s/^# \{0,1\}//p' scripts/accuracy.sh; exit 0; }
-done
 if [[ -z ${GRADBUS_BIN:-} ]]; then
   scripts/setup.sh
   cmake --preset release >/dev/null

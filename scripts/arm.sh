@@ -5,6 +5,8 @@
 #   scripts/arm.sh                 everything: 4 minutes on two cores
 #   scripts/arm.sh -R Quantize     what goes to ctest
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
 cd "$(dirname "$0")/.."
 
 tools=(g++-aarch64-linux-gnu qemu-user-static)

@@ -8,6 +8,8 @@
 #   scripts/bench.sh --out DIR          writes there instead of docs/benchmarks/
 #   scripts/bench.sh --minutes 25       more time for measuring, so more rounds
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
 cd "$(dirname "$0")/.."
 
 peer_packages=(openmpi-bin libopenmpi-dev mpich libmpich-dev iperf3)
@@ -39,10 +41,6 @@ minutes_left() {
   echo "$left"
 }
 
-if wants --help "$@" || wants -h "$@"; then
-  sed -n '2,9s/^# \{0,1\}//p' scripts/bench.sh
-  exit 0
-fi
 mkdir -p "$peers"
 scripts/setup.sh
 install "${peer_packages[@]}"

@@ -6,6 +6,9 @@
 #   scripts/boot_test.sh          needs build/packages (scripts/packages.sh), root, systemd-container, python3-torch,
 #                                 build/sshd (scripts/setup.sh --frameworks)
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
+refuse_other "${1:-}"
 cd "$(dirname "$0")/.."
 fail() { echo "boot_test.sh: $*" >&2; exit 1; }
 [[ $(id -u) == 0 ]] || fail "needs root, for systemd-nspawn"

@@ -8,6 +8,9 @@
 # Libraries that Gradbus loads when there is hardware for them (libibverbs, libcuda, libnccl) stay
 # out: they have to fit that machine's drivers.
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
+refuse_options "${1:-}"
 cd "$(dirname "$0")/.."
 
 out=${1:-dist}

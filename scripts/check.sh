@@ -6,6 +6,8 @@
 #
 # Stages: format arrows sizes python words prose site tidy tests. `tests` includes build, sanitizers and system tests.
 set -uo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
 cd "$(dirname "$0")/.."
 
 sources() { git ls-files -co --exclude-standard '*.cc' '*.h' '*.hpp' '*.cu'; }

@@ -8,6 +8,8 @@
 #   scripts/compressed.sh --out DIR    writes there instead of docs/benchmarks/
 #   scripts/compressed.sh --report     only the pages and plots, from the results of the last run
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
 cd "$(dirname "$0")/.."
 scripts/setup.sh >/dev/null
 cmake --preset release >/dev/null

@@ -7,6 +7,8 @@
 #
 # Exit status 1 when one of them found something, or is no codec; the input lies in build/fuzz/findings.
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
 cd "$(dirname "$0")/.."
 
 if [[ ${1:-} == --one ]]; then  # --one SECONDS CODEC: one of those that the lines below start

@@ -8,11 +8,10 @@
 #   scripts/modes.sh --mode ps:async  trains in one mode
 #   scripts/modes.sh --again          forgets what there is
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
 cd "$(dirname "$0")/.."
 
-for word in "$@"; do
-  [[ $word == --help || $word == -h ]] && { sed -n '2,10s/^# \{0,1\}//p' scripts/modes.sh; exit 0; }
-done
 if [[ -z ${GRADBUS_BIN:-} ]]; then
   scripts/setup.sh
   cmake --preset release >/dev/null

@@ -6,6 +6,9 @@
 # The same sources give the same bytes: the time in them is that of the last commit, or SOURCE_DATE_EPOCH.
 # Needs dpkg-dev and fakeroot, and .venv-debian with the gradbus package (scripts/setup.sh).
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
+refuse_other "${1:-}" --no-build
 cd "$(dirname "$0")/.."
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} LC_ALL=C.UTF-8 TZ=UTC
 umask 022

@@ -2,7 +2,12 @@
 # From a fresh clone to a real training job: installs, builds, and trains the digits model with four
 # ranks on two agents that exchange gradients over TCP. Then trains it again in one process on the same
 # global batches and compares the parameters.
+#
+#   scripts/quickstart.sh      about 10 minutes on two cores
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
+refuse_other "${1:-}"
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh --build

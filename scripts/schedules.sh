@@ -17,6 +17,8 @@
 #   scripts/schedules.sh --out DIR                               writes there instead of docs/benchmarks/
 #   scripts/schedules.sh --report                                only the page, from the results of the last run
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
 cd "$(dirname "$0")/.."
 scripts/setup.sh >/dev/null
 source scripts/bench/peers.sh

@@ -10,6 +10,9 @@
 #                               Accelerate, torchtitan, MLflow, W&B, Open MPI and MPICH: 3 GB, two minutes and more
 #   scripts/setup.sh --cuda     those, and nvcc for the CUDA plug-in where there is none: NVIDIA's wheels in .venv-cuda, 270 MB
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
+refuse_other "${1:-}" --system --build --python --frameworks --cuda
 cd "$(dirname "$0")/.."
 
 build_packages=(

@@ -5,6 +5,9 @@
 #   scripts/site.sh            build
 #   scripts/site.sh --serve    build, and serve on 127.0.0.1:8000 until Ctrl-C
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
+refuse_other "${1:-}" --serve
 cd "$(dirname "$0")/.."
 export NO_MKDOCS_2_WARNING=1
 .venv/bin/python scripts/reference.py

@@ -6,6 +6,9 @@
 #   scripts/test.sh --quick        C++ programs that have not passed since they were built; one file of system tests per area
 #   scripts/test.sh --changed      those programs; system tests of the folders that differ from HEAD
 set -uo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
+refuse_other "${1:-}" --sanitizers --quick --changed
 cd "$(dirname "$0")/.."
 
 passed=0 failed=0 skipped=0
@@ -73,10 +76,6 @@ finish() {
   exit
 }
 
-case ${1:-} in
-  "" | --sanitizers | --quick | --changed) ;;
-  *) echo "scripts/test.sh: unknown option $1; one of --sanitizers, --quick, --changed" >&2; exit 2 ;;
-esac
 reports=$PWD/build/reports
 mkdir -p "$reports"
 rm -f "$reports"/*.xml

@@ -7,6 +7,9 @@
 #
 # The wheel of CPython 3.12 serves all later ones (stable ABI). Each earlier version needs a wheel of its own.
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
+refuse_options "${1:-}"
 cd "$(dirname "$0")/.."
 
 out=${1:-dist}

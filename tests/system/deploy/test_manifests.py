@@ -191,8 +191,9 @@ def test_names_meet(overlays):
         assert {v["secret"]["secretName"] for v in spec["volumes"] if "secret" in v} == {secret}
         assert rendered.one(objects, "ServiceAccount", spec["serviceAccountName"])
         (container,) = spec["containers"]
-        for probe, path in (("livenessProbe", "/healthz"), ("startupProbe", "/healthz"), ("readinessProbe", "/readyz")):
-            assert container[probe]["httpGet"] == {"path": path, "port": "metrics"}, name
+        port = {"port": ports[name].get("health", ports[name].get("grpc"))}  # a number: no name is allowed here
+        for probe, service in (("livenessProbe", "liveness"), ("startupProbe", "liveness"), ("readinessProbe", None)):
+            assert container[probe]["grpc"] == {**port, **({"service": service} if service else {})}, name
     for service in [o for o in objects if o["kind"] == "Service"]:
         assert {p["targetPort"] for p in service["spec"]["ports"]} <= set(ports[service["metadata"]["name"]])
     budget = rendered.one(objects, "PodDisruptionBudget")
@@ -203,7 +204,8 @@ def test_the_network_lets_through_what_daemons_listen_on_and_nothing_else(overla
     policies = {o["metadata"]["name"]: o["spec"] for o in overlays["cluster"] if o["kind"] == "NetworkPolicy"}
     assert policies["deny-all"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     opened = {port["port"] for spec in policies.values() for rule in spec.get("ingress", []) for port in rule["ports"]}
-    assert opened == {number for ports in listening(overlays["cluster"]).values() for number in ports.values()}
+    assert opened == {number for ports in listening(overlays["cluster"]).values() for name, number in ports.items()
+                      if name != "health"}, "the kubelet needs no policy, and nobody else may probe"  # fmt: skip
     assert all(rule["from"] for spec in policies.values() for rule in spec.get("ingress", []))
 
 

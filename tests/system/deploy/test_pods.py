@@ -9,21 +9,21 @@ import pathlib
 import random
 import signal
 import tempfile
-import urllib.error
-import urllib.request
 
+import grpc
 import pytest
 import rendered
 import rig as rigs
 import yaml
 from containers import Containers, why_no_containers
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 WHY_NOT = why_no_containers() or rendered.why_no_kustomize()
 pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "containers run here")]
 IMAGE_BYTES_MAX = 120_000_000
 GROUP = 7400
 NAMES = {"node-1", "node-2", "gradbus-shard-0"}
-PROBED = ((0, 9400), (0, 9401), (1, 9401), (2, 9401))  # (node, port) of coordinator, shard and agents
+PROBED = ((0, 7400), (0, 9402), (1, 9402), (2, 9402))  # (node, port) of coordinator, shard and agents
 JOB = yaml.safe_load((rendered.DEPLOY / "examples/job.yaml").read_text())
 
 
@@ -60,22 +60,18 @@ class Cluster:
     def _start(self, node: int, kind: str, name: str) -> str:
         return self.containers.play_all(self.nodes[node].pods(rendered.one(self.objects, kind), name))
 
-    def answer(self, node: int, port: int, path: str) -> int:
-        """What a probe of the kubelet gets; 0 if nothing listens."""
-        with contextlib.suppress(ConnectionError, TimeoutError):
-            try:
-                with urllib.request.urlopen(f"http://{self.nodes[node].address}:{port}{path}", timeout=5) as page:
-                    return page.status
-            except urllib.error.HTTPError as refused:
-                return refused.code
-            except urllib.error.URLError:
-                return 0
-        return 0
+    def serves(self, node: int, port: int, service: str = "") -> bool:
+        """Whether a probe of the kubelet succeeds."""
+        with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(f"{self.nodes[node].address}:{port}") as channel:
+            request = health_pb2.HealthCheckRequest(service=service)
+            answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+            return answer.status == health_pb2.HealthCheckResponse.SERVING
+        return False
 
     def wait_until_ready(self) -> None:
         """The readiness probes of all pods succeed."""
         for node, port in PROBED:
-            rigs.wait_until(lambda at=node, p=port: self.answer(at, p, "/readyz") == 200, what=f"node {node}")
+            rigs.wait_until(lambda at=node, p=port: self.serves(at, p), what=f"node {node}")
 
     def status(self) -> dict:
         """gradbus status in the coordinator's pod, as an administrator asks for it."""
@@ -133,7 +129,7 @@ def test_the_image_is_small_and_runs_without_root(containers):
 
 def test_killed_pods_come_back_and_four_ranks_train(cluster):
     """One after the other, so that the job proves what came back."""
-    assert [cluster.answer(node, port, "/healthz") for node, port in PROBED] == [200] * len(PROBED)
+    assert all(cluster.serves(node, port, "liveness") for node, port in PROBED)
     for container in (cluster.agents[1], cluster.shard, cluster.coordinator):
         cluster.kill(container)
     cluster.wait_until_ready()

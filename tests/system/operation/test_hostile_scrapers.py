@@ -96,13 +96,18 @@ def flood(address: str, said: bytes, connections: int = CONNECTIONS):
             one.close()
 
 
+def serves(address: str) -> bool:
+    """Whether a probe by gRPC succeeds now."""
+    with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(address) as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=3)
+        return answer.status == health_pb2.HealthCheckResponse.SERVING
+    return False
+
+
 def answers(name: str, address: str) -> bool:
     """Whether a scrape or a probe succeeds now."""
     if name == "health":
-        with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(address) as channel:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=3)
-            return answer.status == health_pb2.HealthCheckResponse.SERVING
-        return False
+        return serves(address)
     with contextlib.suppress(OSError):
         return get(address, "/metrics", timeout=3)[0] == 200
     return False
@@ -144,6 +149,17 @@ def test_a_flood_does_not_disturb_a_job(cluster, name, kind):
             rigs.wait_until(lambda: reported(name, daemon), what="the line that names the port")
     rigs.wait_until(lambda: answers(name, address), what="an answer after the flood")
     assert daemon.alive() and "GB-X001" not in daemon.text()
+
+
+@pytest.mark.parametrize("name", ["agent", "page"])
+def test_probes_by_grpc_answer_while_the_port_of_metrics_is_flooded(cluster, name):
+    """So do the probes of deploy/kubernetes."""
+    daemon, address, said = target(cluster, name, "slow-loris")
+    probed = daemon.ready["address" if name == "page" else "health"]
+    with flood(address, said) as more:
+        for _ in range(5):
+            more()
+            assert serves(probed)
 
 
 FEW = {"health": 20, "agent": 8, "shard": 8, "page": 8}  # more than a port serves at a time

@@ -67,3 +67,14 @@ def test_a_crowded_folder_is_found():
     assert code_sizes.crowded({"room": 26}, {"room": "why"}) == []
     (line,) = code_sizes.crowded({"room": 25}, {"room": "why"})
     assert line.startswith("not crowded: room: "), line
+
+
+@pytest.mark.parametrize("name", ["setup", "test", "quickstart", "wheel", "bundle", "packages", "boot_test", "site"])
+def test_scripts_explain_themselves_and_refuse_what_they_do_not_know(name):
+    """At once: none of them begins to install or to build."""
+    for word, status in (("--help", 0), ("--nope", 2)):
+        command = [f"scripts/{name}.sh", word]
+        done = subprocess.run(command, cwd=rigs.REPOSITORY, text=True, capture_output=True, check=False, timeout=10)
+        assert done.returncode == status
+        assert f"scripts/{name}.sh" in done.stdout + done.stderr, done
+        assert ("unknown option --nope" in done.stderr) == (status == 2)
