@@ -1,6 +1,6 @@
 // Monotonic time. Pure code takes `now` as an argument. Engines, their jobs and transports read the
 // clock that they were given, so tests and simulations can drive a whole node. Only edges call
-// monotonic_now(); scripts/check_arrows.py refuses it elsewhere.
+// monotonic_now(); scripts/checks/arrows.py refuses it elsewhere.
 #pragma once
 
 #include <time.h>

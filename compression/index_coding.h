@@ -31,6 +31,8 @@ namespace gradbus {
 
 // On the wire: bits 0 and 1 of the flags of a sparse payload.
 enum class IndexCode : uint8_t { kRaw = 0, kBitmap = 1, kStreamVByte = 2, kGolomb = 3 };
+// Bits 2 and 3 have the type of the values (compression/kernels/quantize/wire_values.h).
+inline constexpr uint8_t kSparseFlags = 0x0f;
 
 // m of a partition of `count` elements, `entries` of them selected; at least 1.
 uint32_t golomb_divisor(size_t count, size_t entries);

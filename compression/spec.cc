@@ -10,7 +10,7 @@ Status bad(std::string_view text, const std::string& what) {
   return error("O910", "compression \"" + std::string(text) + "\": " + what);
 }
 
-std::vector<const CodecOption*> options_of(const CodecRow& row) {
+std::vector<const CodecOption*> known_options_of(const CodecRow& row) {
   std::vector<const CodecOption*> options;
   for (const CodecOption& option : row.options) options.push_back(&option);
   for (const CodecOption& option : common_codec_options()) options.push_back(&option);
@@ -115,7 +115,7 @@ Result<CompressionSpec> parse_compression(std::string_view text) {
   if (row == nullptr)
     return bad(text, "no codec \"" + std::string(name) + "\"" + did_you_mean(name, codec_names()));
   const std::string_view rest = colon == std::string_view::npos ? "" : text.substr(colon + 1);
-  Result<ReadOptions> read = read_spec_options(rest, options_of(*row));
+  Result<ReadOptions> read = read_spec_options(rest, known_options_of(*row));
   if (!read.ok()) return bad(text, read.status().message());
   CompressionSpec spec;
   spec.codec = row;

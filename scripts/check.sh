@@ -15,14 +15,15 @@ sources() { git ls-files -co --exclude-standard '*.cc' '*.h' '*.hpp' '*.cu'; }
 stage_format() { sources | xargs clang-format --dry-run -Werror; }
 stage_arrows() {
   local found=0
-  python3 scripts/check_arrows.py || found=1
-  python3 scripts/check_python_imports.py || found=1
+  python3 scripts/checks/arrows.py || found=1
+  python3 scripts/checks/python_imports.py || found=1
+  python3 scripts/checks/shared_names.py || found=1
   return $found
 }
 stage_sizes() {
   local found=0
-  python3 scripts/code_sizes.py || found=1
-  python3 scripts/class_sizes.py || found=1
+  python3 scripts/checks/code_sizes.py || found=1
+  python3 scripts/checks/class_sizes.py || found=1
   return $found
 }
 # pytest imports test files by their names alone, so two of one name end the whole run.
@@ -32,13 +33,14 @@ stage_python() {
   [[ -z $twice ]] || echo "files of one name in several folders of tests: $twice"
   .venv/bin/ruff check scripts client_lib/python examples tests/system tests/vm && [[ -z $twice ]]
 }
-stage_words() { python3 scripts/check_words.py; }
-stage_prose() { python3 scripts/check_prose.py; }
+stage_words() { python3 scripts/checks/words.py; }
+stage_prose() { python3 scripts/checks/prose.py; }
 stage_site() { scripts/site.sh; }
 stage_tidy() {
-  cmake --preset release >/dev/null && cmake --build --preset release >/dev/null &&
+  # The preset that compiles each file alone: it also finds what a file forgets to include.
+  cmake --preset dev >/dev/null && cmake --build --preset dev >/dev/null &&
     git ls-files -co --exclude-standard '*.cc' | grep -v '^client_lib/python/' |
-    xargs -P2 -n4 clang-tidy -p build/release --quiet --warnings-as-errors='*' 2>/dev/null
+    xargs -P2 -n4 clang-tidy -p build/dev --quiet --warnings-as-errors='*' 2>/dev/null
 }
 stage_tests() { scripts/test.sh --sanitizers; }
 

@@ -1,6 +1,7 @@
-# gradbus_add_test(NAME [THREADS] [SHARDS n] SOURCES... LIBS...): one GoogleTest program. ctest runs it SHARDS times (1),
-# and each run executes its share of the cases. One process for each case took half of the time of CI, because a program
-# with sanitizers starts in half a second. scripts/count_tests.py counts the cases in the reports of the runs.
+# gradbus_add_test(NAME [THREADS] [SHARDS n] SOURCES... LIBS... [ALONE FILES...]): one GoogleTest program. ctest runs it
+# SHARDS times (1), and each run executes its share of the cases. One process for each case took half of the time of CI,
+# because a program with sanitizers starts in half a second. scripts/count_tests.py counts the cases in the reports.
+# ALONE: sources with names that others of the program have, too (cmake/compiler.cmake).
 # THREADS: it runs several threads. ThreadSanitizer's build leaves the others out: they give it nothing to see.
 # What is tested is optimized, what asks the questions need not be: that is half of a build's time. But for races: there
 # the headers' code counts, too.
@@ -18,7 +19,8 @@ if(GRADBUS_PRECOMPILE)
   target_compile_options(plain_test_headers PRIVATE ${GRADBUS_TEST_OPTIONS})
 endif()
 function(gradbus_add_test name)
-  cmake_parse_arguments(arg "THREADS" "SHARDS" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(arg "THREADS" "SHARDS" "SOURCES;LIBS;ALONE" ${ARGN})
+  gradbus_alone(${arg_ALONE})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gtest_main GTest::gmock)
   if(arg_THREADS)

@@ -80,14 +80,14 @@ Status apply(const char* program, const std::string& commands, const Fd& netns, 
 
 std::string host_address(int host) { return kNetwork + std::to_string(host); }
 
-std::string port_of(size_t agent) { return "port" + std::to_string(agent); }
+std::string port_name(size_t agent) { return "port" + std::to_string(agent); }
 
 // The other end of the cable appears in the bridge's namespace, which `ip` gets as descriptor 3.
 std::string agent_cable(size_t agent, const std::string& address, uint64_t packet_bytes_max) {
   const std::string mtu = " mtu " + std::to_string(kLinkMtu);
   return "link set lo up\n"
          "link add link0" +
-         mtu + " type veth peer name " + port_of(agent) + mtu +
+         mtu + " type veth peer name " + port_name(agent) + mtu +
          " netns /proc/self/fd/3\n"
          "link set link0 gso_max_size " +
          std::to_string(packet_bytes_max) +
@@ -106,7 +106,7 @@ std::string bridge_cables(size_t agents, const std::string& address) {
       address +
       "/24 dev br0\n"
       "link set br0 up\n";
-  for (size_t i = 0; i < agents; ++i) commands += "link set " + port_of(i) + " master br0 up\n";
+  for (size_t i = 0; i < agents; ++i) commands += "link set " + port_name(i) + " master br0 up\n";
   return commands;
 }
 
@@ -161,7 +161,7 @@ Status LinkLab::limit_cables(const std::vector<LinkSpec>& links, Nanos until) co
     const uint64_t burst_bytes = burst_bytes_of(links[i]);
     GRADBUS_RETURN_IF_ERROR(apply("tc", rate_command("link0", links[i], burst_bytes), agents_[i],
                                   nullptr, kForRate, until));
-    ports += rate_command(port_of(i), links[i], burst_bytes);
+    ports += rate_command(port_name(i), links[i], burst_bytes);
   }
   return apply("tc", ports, bridge_, nullptr, kForRate, until);
 }
@@ -169,7 +169,7 @@ Status LinkLab::limit_cables(const std::vector<LinkSpec>& links, Nanos until) co
 Status LinkLab::delay_cables(const std::vector<LinkSpec>& links, Nanos until) const {
   std::string ports;
   for (size_t i = 0; i < agents_.size(); ++i)
-    if (links[i].delay > 0) ports += delay_command(port_of(i), links[i]);
+    if (links[i].delay > 0) ports += delay_command(port_name(i), links[i]);
   return ports.empty() ? Status() : apply("tc", ports, bridge_, nullptr, kForDelay, until);
 }
 

@@ -175,8 +175,9 @@ std::vector<std::string> header_lines(const CommandOptions& options, const Bench
               "; time: best iteration, slowest rank; below 64 KiB an iteration is a batch"};
 }
 
-int start_and_wait(const CommandOptions& options, const BenchWork& work, const RunOptions& launch,
-                   const LaunchPlan& plan, const ClusterLayout& layout) {
+int start_ranks_and_wait(const CommandOptions& options, const BenchWork& work,
+                         const RunOptions& launch, const LaunchPlan& plan,
+                         const ClusterLayout& layout) {
   SignalQueue signals;
   Result<OrphanGuard> guard = OrphanGuard::start();
   if (!guard.ok()) return fail(guard.status(), kExitFailed);
@@ -213,7 +214,7 @@ int bench(const CommandOptions& options) {
   if (Result<std::string> program = find_program(launch.command.front(), ""); !program.ok())
     return fail(program.status(), kExitFailed);
   tell_daemons(options.cluster);
-  return start_and_wait(options, work.value(), launch, plan.value(), layout.value());
+  return start_ranks_and_wait(options, work.value(), launch, plan.value(), layout.value());
 }
 
 // Nothing but --json says anything about the machine.

@@ -11,7 +11,7 @@
 namespace gradbus {
 namespace {
 
-void print(const char* what, const std::string& value) {
+void print_value(const char* what, const std::string& value) {
   std::printf("%-12s %s\n", what, value.c_str());
 }
 
@@ -30,11 +30,11 @@ int show_environment(bool as_json) {
     std::puts(object.dump(-1, ' ', false, replace).c_str());
     return kExitOk;
   }
-  print("launcher", identity.value().launcher);
-  print("job", identity.value().job);
-  print("rank", std::to_string(identity.value().rank));
-  print("world size", std::to_string(identity.value().world_size));
-  print("socket", default_socket_path(read_environment));
+  print_value("launcher", identity.value().launcher);
+  print_value("job", identity.value().job);
+  print_value("rank", std::to_string(identity.value().rank));
+  print_value("world size", std::to_string(identity.value().world_size));
+  print_value("socket", default_socket_path(read_environment));
   if (!warning.empty()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   return kExitOk;
 }

@@ -51,7 +51,7 @@ void print_lines(const v1::EventsReply& reply, const EventsOptions& options) {
   std::fflush(stdout);
 }
 
-int print_once(CoordinatorClient& client, const EventsOptions& options) {
+int print_events(CoordinatorClient& client, const EventsOptions& options) {
   const Result<v1::EventsReply> reply = client.events(0);
   if (!reply.ok()) return fail(reply.status(), kExitNoCoordinator);
   const v1::EventsReply shown = wanted(reply.value(), options);
@@ -98,7 +98,7 @@ int events(const EventsOptions& options) {
   const std::string address = coordinator_address(options.coordinator);
   if (!options.follow) {
     CoordinatorClient client(address, options.token_file);
-    return print_once(client, options);
+    return print_events(client, options);
   }
   SignalQueue signals;  // before gRPC's threads, so that they leave the signals to us
   CoordinatorClient client(address, options.token_file);

@@ -26,7 +26,7 @@ struct TopOptions {
   bool json = false;
 };
 
-void declare_cluster(CLI::App& app, TopOptions& options) {
+void declare_top_cluster(CLI::App& app, TopOptions& options) {
   app.add_option(
       "--coordinator", options.coordinator,
       "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
@@ -80,7 +80,7 @@ int live(CoordinatorClient& client, TopView view, SignalQueue& signals, Nanos ev
   return reply.ok() ? kExitOk : kExitNoCoordinator;
 }
 
-int print_once(CoordinatorClient& client, const TopOptions& options, const TopView& view) {
+int print_top(CoordinatorClient& client, const TopOptions& options, const TopView& view) {
   const Result<v1::StatusReply> reply = client.status("");
   if (!reply.ok()) return fail(reply.status(), kExitNoCoordinator);
   std::puts(options.json ? status_json(reply.value(), view.address).c_str()
@@ -95,7 +95,7 @@ int top(const TopOptions& options) {
   if (!terminal || options.once || options.json) {
     view.rows = 0;
     CoordinatorClient client(view.address, options.token_file);
-    return print_once(client, options, view);
+    return print_top(client, options, view);
   }
   view.bold = !no_color();
   SignalQueue signals;  // before gRPC's threads, so that they leave the signals to us
@@ -125,7 +125,7 @@ Action declare_top(CLI::App& app) {
       ->check(CLI::Range(0.1, 3600.0));
   app.add_flag("--once", options->once, "print one page and exit; also if this is no terminal");
   app.add_flag("--json", options->json, "one JSON object as of status --json, and exit");
-  declare_cluster(app, *options);
+  declare_top_cluster(app, *options);
   return [options] { return top(*options); };
 }
 
@@ -133,7 +133,7 @@ Action declare_jobs(CLI::App& app) {
   auto options = std::make_shared<TopOptions>();
   app.footer("Exit code: 0; 2 if no coordinator answers.");
   app.add_flag("--json", options->json, "a JSON array with an object for each job");
-  declare_cluster(app, *options);
+  declare_top_cluster(app, *options);
   return [options] { return jobs(*options); };
 }
 

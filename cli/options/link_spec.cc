@@ -14,7 +14,7 @@ constexpr Nanos kBurst = kMillisecond;
 constexpr Nanos kQueue = 50 * kMillisecond;  // a deep switch buffer; beyond it packets are dropped
 constexpr double kBitsMin = 1e5;             // a frame would take 0.7 s
 constexpr double kBitsMax = 1e11;
-constexpr double kDelayMax = kSecond;
+constexpr double kLinkDelayMax = kSecond;
 constexpr char kExample[] = "for example: --link 1gbit or --link 100mbit,200us";
 
 constexpr QuantityUnit kDelays[] = {{"s", 1e9}, {"ms", 1e6}, {"us", 1e3}};
@@ -43,7 +43,7 @@ Result<LinkSpec> parse_link(std::string_view text) {
   if (comma == std::string_view::npos) return link;
   const std::string_view delay = text.substr(comma + 1);
   const double nanos = parse_quantity(delay, kDelays);
-  if (!(nanos >= 1e3 && nanos <= kDelayMax))
+  if (!(nanos >= 1e3 && nanos <= kLinkDelayMax))
     return bad_part("delay", delay, "1us to 1s, in us, ms or s");
   link.delay = static_cast<Nanos>(nanos) / 1000 * 1000;  // tc takes whole microseconds
   return link;

@@ -25,13 +25,7 @@ std::string time_text(double us) {
   return text;
 }
 
-std::string percent_text(double part) {
-  char text[16];
-  std::snprintf(text, sizeof(text), "%.1f %%", part * 100);
-  return text;
-}
-
-std::string rate_text(double bits_per_second) {
+std::string bandwidth_text(double bits_per_second) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.4g Gbit/s", bits_per_second / 1e9);
   return text;
@@ -51,7 +45,7 @@ std::string question_text(const PlannedCluster& question) {
   return workload.name + ": " + std::to_string(workload.layers.size()) + " layers, " +
          bytes_text(workload.bytes()) + " of gradients, computes for " +
          time_text(workload.compute_us()) + " a step\n" + std::to_string(network.nodes) +
-         (network.nodes == 1 ? " node, " : " nodes, ") + rate_text(question.bits_per_second) +
+         (network.nodes == 1 ? " node, " : " nodes, ") + bandwidth_text(question.bits_per_second) +
          ", " + nanoseconds_text(static_cast<uint64_t>(network.alpha_us * 1000)) +
          " a message, codec " + question.cluster.codec.name + "\n" + recorded_text(question) + "\n";
 }

@@ -20,22 +20,20 @@ extern char** environ;
 namespace gradbus {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr double kNumberMax = 1e12;
 
 Status bad(const std::string& where, const std::string& what) {
   return error("F102", where + ": " + what, "record it again: gradbus run --record FILE ...");
 }
 
-double number_of(const Json& object, const char* key) {
+double number_of(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number()) return 0;
   const double number = found->get<double>();
   return number >= 0 && number <= kNumberMax ? number : 0;
 }
 
-uint32_t count_of(const Json& object, const char* key) {
+uint32_t count_of(const nlohmann::json& object, const char* key) {
   return static_cast<uint32_t>(std::clamp(number_of(object, key), 1.0, 1e6));
 }
 
@@ -89,7 +87,7 @@ Result<int> run_and_wait(const std::vector<std::string>& command) {
 Result<Recording> parse_recording(const std::string& text, const std::string& where) {
   Result<scheduling::Workload> workload = scheduling::parse_workload(text, where);
   if (!workload.ok()) return workload.status();
-  const Json document = parse_json(text);
+  const nlohmann::json document = parse_json(text);
   const auto found = document.find("recorded");
   if (found == document.end() || !found->is_object())
     return bad(where, "there is no part \"recorded\"");

@@ -21,7 +21,7 @@ std::string_view name_of(std::string_view variable) {
   return variable.substr(0, variable.find('='));
 }
 
-std::pair<std::string, std::string> split(std::string_view variable) {
+std::pair<std::string, std::string> split_variable(std::string_view variable) {
   const size_t equals = variable.find('=');
   if (equals == std::string_view::npos) return {std::string(variable), ""};
   return {std::string(variable.substr(0, equals)), std::string(variable.substr(equals + 1))};
@@ -92,9 +92,9 @@ Variables forwarded_variables(const std::vector<std::string>& base,
                               const std::vector<std::string>& extra) {
   Variables variables;
   for (const std::string& variable : base)
-    if (is_forwarded(name_of(variable), extra)) variables.push_back(split(variable));
+    if (is_forwarded(name_of(variable), extra)) variables.push_back(split_variable(variable));
   for (const std::string& word : extra)
-    if (word.find('=') != std::string::npos) variables.push_back(split(word));
+    if (word.find('=') != std::string::npos) variables.push_back(split_variable(word));
   return variables;
 }
 

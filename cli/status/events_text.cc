@@ -15,7 +15,7 @@ constexpr size_t kColumnsMin = 60;  // a narrower terminal breaks lines itself
 constexpr int64_t kDay = 24 * 3600;
 
 // The time of the day, or for an older event its date.
-std::string time_text(int64_t seconds, bool old) {
+std::string clock_text(int64_t seconds, bool old) {
   const auto time = static_cast<time_t>(seconds);
   tm parts{};
   localtime_r(&time, &parts);
@@ -55,8 +55,8 @@ std::string events_head() { return line("TIME", "EVENT", "NODE OR JOB") + "WHAT\
 std::string event_line(const v1::Event& event, const EventsView& view) {
   const auto age_s = static_cast<int64_t>(event.age_ms() / 1000);
   const std::string& about = event.job().empty() ? event.node() : event.job();
-  std::string text =
-      line(time_text(view.now_s - age_s, age_s >= kDay), event.kind(), about.empty() ? "-" : about);
+  std::string text = line(clock_text(view.now_s - age_s, age_s >= kDay), event.kind(),
+                          about.empty() ? "-" : about);
   if (event.times() > 1) text += "(" + std::to_string(event.times()) + " times) ";
   text += event.text();
   return view.columns < kColumnsMin ? text + "\n" : folded(text, view.columns);

@@ -63,12 +63,6 @@ std::string link_paths_text(const v1::StatusReply& reply) {
   return rows == 0 ? "" : table.text();
 }
 
-std::string share_text(double share) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.0f %%", share * 100);
-  return text;
-}
-
 std::string rate_text(double per_second) {
   char text[32];
   std::snprintf(text, sizeof(text), per_second < 100 ? "%.1f/s" : "%.0f/s", per_second);
@@ -160,12 +154,6 @@ std::string tensors_text(const v1::JobStatus& job) {
                        2);
   }
   return order.empty() ? "" : table.text() + reasons;
-}
-
-std::string percent_text(double share) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f %%", share * 100);
-  return text;
 }
 
 std::string shards_text(const v1::JobStatus& job) {
@@ -278,16 +266,6 @@ struct Section {
   size_t keep = 1;
   std::string of;  // what the lines that were cut show: "ranks"
 };
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
 
 size_t height(const std::vector<Section>& page) {
   size_t rows = 0;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <vector>
 
 #include "cli/status/status_view.h"
@@ -22,9 +21,7 @@ std::string text_of(const char* format, double number) {
   return text;
 }
 
-std::string share_text(double share) { return text_of("%.0f %%", share * 100); }
-
-std::string rate_text(double per_second) {
+std::string rate_number(double per_second) {
   return text_of(per_second < 100 ? "%.1f" : "%.0f", per_second);
 }
 
@@ -72,7 +69,7 @@ TextTable ranks_table(const v1::StatusReply& reply, const TopView& view) {
     const v1::RankStatus& rank = *row.rank;
     table.add({row.job->job(), std::to_string(rank.rank()), rank.agent(),
                rank.slow() ? "slow" : rank.state(), std::to_string(rank.counters().step()),
-               works(row) ? rate_text(rank.operations_per_s()) : "-",
+               works(row) ? rate_number(rank.operations_per_s()) : "-",
                works(row) ? bytes_text(rank.bytes_per_s()) : "-",
                works(row) ? share_text(rank.waiting()) : "-"});
   }
@@ -119,13 +116,6 @@ std::string problem(const v1::StatusReply& reply) {
   const std::string more =
       found.size() == 1 ? "" : " (and " + std::to_string(found.size() - 1) + " more)";
   return "! " + found.front() + more;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 std::string keys(const TopView& view, size_t rows_below) {
@@ -221,7 +211,7 @@ std::string jobs_text(const v1::StatusReply& reply, size_t columns) {
     table.add({job->job(), outcome_text(*job), std::to_string(job->world_size()),
                job->user().empty() ? std::to_string(job->uid()) : job->user(),
                milliseconds_text(job->age_ms()), std::to_string(rates.step),
-               lives ? rate_text(rates.operations) : "-", lives ? bytes_text(rates.bytes) : "-"});
+               lives ? rate_number(rates.operations) : "-", lives ? bytes_text(rates.bytes) : "-"});
   }
   return table.text(columns);
 }

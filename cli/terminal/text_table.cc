@@ -1,6 +1,8 @@
 #include "cli/terminal/text_table.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <sstream>
 
 #include "common/check.h"
 
@@ -76,6 +78,25 @@ std::string wrapped(const std::string& text, size_t indent) {
 
 std::string cut(const std::string& word, size_t width) {
   return word.size() <= width ? word : word.substr(0, width - 1) + "~";
+}
+
+std::string share_text(double share) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.0f %%", share * 100);
+  return text;
+}
+
+std::string percent_text(double share) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f %%", share * 100);
+  return text;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
 }
 
 }  // namespace gradbus

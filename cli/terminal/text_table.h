@@ -37,4 +37,10 @@ std::string wrapped(const std::string& text, size_t indent);
 // `word` cut to `width` bytes, "~" as the last one when something is missing.
 std::string cut(const std::string& word, size_t width);
 
+// 0.25 as "25 %", and as "25.0 %".
+std::string share_text(double share);
+std::string percent_text(double share);
+
+std::vector<std::string> lines_of(const std::string& text);
+
 }  // namespace gradbus

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string time_text(double us) {
+std::string duration_text(double us) {
   return nanoseconds_text(static_cast<uint64_t>(std::max(us, 0.0) * 1000));
 }
 
@@ -24,7 +24,7 @@ std::string work_text(const TensorSummary& tensor) {
   std::string text;
   for (const auto& [kind, us] : tensor.work_us) {
     if (us < 1) continue;
-    text += (text.empty() ? "" : ", ") + kind + " " + time_text(us);
+    text += (text.empty() ? "" : ", ") + kind + " " + duration_text(us);
   }
   return text;
 }
@@ -37,8 +37,8 @@ std::string rank_table(const TraceSummary& summary) {
                    {"exposed", 10, true},
                    {"hidden", 7, true}});
   for (const RankSummary& rank : summary.ranks)
-    table.add({rank.name, time_text(rank.wall_us), time_text(rank.compute_us),
-               time_text(rank.communication_us), time_text(rank.exposed_us),
+    table.add({rank.name, duration_text(rank.wall_us), duration_text(rank.compute_us),
+               duration_text(rank.communication_us), duration_text(rank.exposed_us),
                percent(rank.hidden_us(), rank.communication_us)});
   return table.text();
 }
@@ -51,8 +51,8 @@ std::string phase_lines(const TraceSummary& summary) {
     text += "  " + rank.name + ": " + std::to_string(rank.steps) + " steps";
     for (const char* phase : {"forward", "backward", "step"})
       if (const auto at = rank.phases_us.find(phase); at != rank.phases_us.end())
-        text += ", " + std::string(phase) + " " + time_text(at->second / steps);
-    text += ", exposed " + time_text(rank.exposed_us / steps) + " each\n";
+        text += ", " + std::string(phase) + " " + duration_text(at->second / steps);
+    text += ", exposed " + duration_text(rank.exposed_us / steps) + " each\n";
   }
   return text;
 }
@@ -67,7 +67,7 @@ std::string tensor_table(const TraceSummary& summary, size_t tensors_max) {
   for (size_t i = 0; i < shown; ++i) {
     const TensorSummary& tensor = summary.tensors[i];
     table.add({tensor.name, std::to_string(tensor.rounds), bytes_text(tensor.bytes),
-               time_text(tensor.flight_us), time_text(tensor.wait_us)});
+               duration_text(tensor.flight_us), duration_text(tensor.wait_us)});
   }
   std::string text = table.text();
   for (size_t i = 0; i < shown; ++i)

@@ -18,7 +18,7 @@ constexpr const char* kReported = "GRADBUS_VARIABLES_REPORTED";
 constexpr size_t kLinesMax = 8;  // one wrong script may set hundreds
 constexpr size_t kNameBytesMax = 80;
 
-std::string_view name_of(std::string_view word) { return word.substr(0, word.find('=')); }
+std::string_view variable_name_of(std::string_view word) { return word.substr(0, word.find('=')); }
 
 std::string_view value_of(std::string_view word) {
   const size_t at = word.find('=');
@@ -55,7 +55,7 @@ bool is_of_service(std::string_view name, std::string_view value) {
   return std::isdigit(static_cast<unsigned char>(name[at + 5])) != 0;
 }
 
-std::vector<std::string> split(std::string_view text) {
+std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> words;
   for (size_t from = 0; from < text.size();) {
     const size_t end = std::min(text.find(',', from), text.size());
@@ -91,10 +91,10 @@ std::vector<std::string> unknown_names(const std::vector<std::string>& environme
                                        const std::vector<std::string>& known) {
   std::vector<std::string> reported;
   for (const std::string& word : environment)
-    if (name_of(word) == kReported) reported = split(value_of(word));
+    if (variable_name_of(word) == kReported) reported = words_of(value_of(word));
   std::vector<std::string> names;
   for (const std::string& word : environment) {
-    const std::string_view name = name_of(word);
+    const std::string_view name = variable_name_of(word);
     if (!name.starts_with(kPrefix) || is_of_service(name, value_of(word))) continue;
     if (!contains(known, name) && !contains(reported, name)) names.emplace_back(name);
   }

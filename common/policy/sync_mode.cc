@@ -305,7 +305,7 @@ struct SplitText {
   std::string_view options;
   char separator;
 };
-SplitText split(std::string_view text) {
+SplitText split_mode(std::string_view text) {
   const char separator = text.starts_with("ps:") ? ',' : ':';
   const size_t end = text.find(separator);
   const bool none = end == std::string_view::npos;
@@ -330,7 +330,7 @@ std::string without_placement(std::string_view canonical) {
 
 Result<SyncMode> parse_mode(std::string_view text) {
   if (text.empty()) return SyncMode();
-  const auto [name, rest, separator] = split(text);
+  const auto [name, rest, separator] = split_mode(text);
   for (const ModeRow& row : mode_rows()) {
     if (row.name != name) continue;
     const Result<ReadOptions> read = read_spec_options(rest, known_options(row, rest));

@@ -28,7 +28,7 @@ size_t rows_of(const CodecShape& shape, size_t columns) {
   return columns == 0 ? 0 : (shape.count_max + columns - 1) / columns;
 }
 
-bool is_finite(std::span<const float> values) {
+bool is_finite_sum(std::span<const float> values) {
   return first_not_finite(values.data(), values.size()) == values.size();
 }
 
@@ -184,7 +184,7 @@ void PowerSgd::project(uint32_t round, const EncodeInput& input, uint64_t shared
 
 bool PowerSgd::take_p(std::span<const float> sum) {
   GRADBUS_CHECK(sum.size() == p_.size());
-  if (!is_finite(sum)) return false;
+  if (!is_finite_sum(sum)) return false;
   std::copy(sum.begin(), sum.end(), p_.begin());
   orthogonalise_p();
   return true;

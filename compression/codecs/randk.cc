@@ -43,7 +43,7 @@ RandKOptions options_of(const CodecOptions& options) {
 }
 
 // Prefetches the next values: as many as memory delivers while the indices of a block are listed.
-void prefetch(std::span<const float> values, size_t first) {
+void prefetch_values(std::span<const float> values, size_t first) {
   constexpr size_t kElements = 1024;
   for (size_t i = first; i < std::min(first + kElements, values.size()); i += 16)
     hwy::Prefetch(&values[i]);
@@ -70,7 +70,7 @@ class TakeIn {
       const size_t count = std::min(kBlockElements, input_.count() - first);
       const size_t taken = leave_v(first, count);
       if (taken < count) return give_up(first + taken);
-      prefetch(input_.gradient, first + count);
+      prefetch_values(input_.gradient, first + count);
       take(first, count);
     }
     return kAllFinite;

@@ -13,8 +13,7 @@
 namespace gradbus {
 namespace {
 
-constexpr uint8_t kFlagBits = 0x0f;
-constexpr size_t kBlock = 512;       // values or indices processed at a time
+constexpr size_t kRowsBlock = 512;   // values or indices processed at a time
 constexpr size_t kRowElements = 64;  // the default of spec and tensor
 
 Status refuse(const char* field, uint64_t found, const char* expected) {
@@ -107,10 +106,10 @@ Rows::Written Rows::take_compensated_rows(const EncodeInput& input, std::byte* t
 
 void Rows::take_compensated(const EncodeInput& input, size_t first, size_t count,
                             std::byte* to) const {
-  std::array<float, kBlock> scratch;
-  std::array<float, kBlock> sent;
-  for (size_t i = 0; i < count; i += kBlock) {
-    const size_t n = std::min(kBlock, count - i);
+  std::array<float, kRowsBlock> scratch;
+  std::array<float, kRowsBlock> sent;
+  for (size_t i = 0; i < count; i += kRowsBlock) {
+    const size_t n = std::min(kRowsBlock, count - i);
     const float* const v = compensate(input, first + i, n, scratch.data());
     std::byte* const values = to + i * wire_type_bytes(type_);
     store_wire_values(type_, v, n, values);
@@ -133,7 +132,7 @@ IndexReader Rows::indices_of(std::span<const std::byte> payload) const {
 Status Rows::check(std::span<const std::byte> payload, size_t count) const {
   GRADBUS_RETURN_IF_ERROR(check_payload_header(payload, CodecId::kRows, count));
   const PayloadHeader header = payload_header(payload);
-  if ((header.flags & ~kFlagBits) != 0) return refuse("flags", header.flags, "at most 15");
+  if ((header.flags & ~kSparseFlags) != 0) return refuse("flags", header.flags, "at most 15");
   if (sent_type(header) != type_)
     return refuse("flags", header.flags, "the codec's own type of values");
   if (header.detail != 0) return refuse("detail", header.detail, "0");
@@ -148,10 +147,10 @@ Status Rows::check(std::span<const std::byte> payload, size_t count) const {
 
 Status Rows::check_indices(std::span<const std::byte> payload) const {
   const PayloadHeader header = payload_header(payload);
-  std::array<uint32_t, kBlock> indices;
+  std::array<uint32_t, kRowsBlock> indices;
   IndexReader reader = indices_of(payload);
   size_t last = SIZE_MAX;
-  while (const size_t got = reader.next(indices.data(), kBlock)) last = indices[got - 1];
+  while (const size_t got = reader.next(indices.data(), kRowsBlock)) last = indices[got - 1];
   if (!reader.complete())
     return refuse("indices", rows_of(header.entries), "ascending ones below the partition's rows");
   const bool has_short_row = header.count % row_ != 0 && last == header.count / row_;
@@ -164,10 +163,10 @@ Status Rows::check_indices(std::span<const std::byte> payload) const {
 template <typename Visit>
 void Rows::for_each_row(std::span<const std::byte> payload, const Visit& visit) const {
   const size_t count = payload_header(payload).count;
-  std::array<uint32_t, kBlock> indices;
+  std::array<uint32_t, kRowsBlock> indices;
   IndexReader reader = indices_of(payload);
   const std::byte* from = payload.data() + kPayloadHeaderBytes;
-  while (const size_t got = reader.next(indices.data(), kBlock)) {
+  while (const size_t got = reader.next(indices.data(), kRowsBlock)) {
     for (size_t i = 0; i < got; ++i) {
       const size_t elements = elements_of(indices[i], count);
       visit(from, indices[i] * row_, elements);
@@ -178,10 +177,10 @@ void Rows::for_each_row(std::span<const std::byte> payload, const Visit& visit) 
 
 void Rows::accumulate(std::span<const std::byte> payload, float scale, std::span<float> sum) const {
   GRADBUS_CHECK(payload_header(payload).count == sum.size());
-  std::array<float, kBlock> values;
+  std::array<float, kRowsBlock> values;
   for_each_row(payload, [&](const std::byte* from, size_t first, size_t elements) {
-    for (size_t i = 0; i < elements; i += kBlock) {
-      const size_t n = std::min(kBlock, elements - i);
+    for (size_t i = 0; i < elements; i += kRowsBlock) {
+      const size_t n = std::min(kRowsBlock, elements - i);
       load_wire_values(type_, from + i * wire_type_bytes(type_), n, scale, values.data());
       float* const to = &sum[first + i];
       for (size_t k = 0; k < n; ++k) to[k] += values[k];

@@ -14,20 +14,19 @@
 namespace gradbus {
 namespace {
 
-constexpr uint8_t kFlagBits = 0x0f;
 constexpr size_t kBlock = 512;  // entries processed at a time; they fit the first-level cache
 
 IndexCode index_code(const PayloadHeader& header) {
   return static_cast<IndexCode>(header.flags & 3);
 }
 uint8_t type_number(const PayloadHeader& header) { return header.flags >> 2 & 3; }
-WireType wire_type(const PayloadHeader& header) {
+WireType values_type(const PayloadHeader& header) {
   return static_cast<WireType>(type_number(header));
 }
 
 IndexReader index_reader(std::span<const std::byte> payload) {
   const PayloadHeader header = payload_header(payload);
-  const size_t value_bytes = header.entries * wire_type_bytes(wire_type(header));
+  const size_t value_bytes = header.entries * wire_type_bytes(values_type(header));
   return {index_code(header), payload_body(payload).subspan(value_bytes), header.entries,
           header.count};
 }
@@ -37,7 +36,7 @@ template <typename Visit>
 void for_each_block(std::span<const std::byte> payload, float scale, const Visit& visit) {
   std::array<uint32_t, kBlock> indices;
   std::array<float, kBlock> values;
-  const WireType type = wire_type(payload_header(payload));
+  const WireType type = values_type(payload_header(payload));
   IndexReader reader = index_reader(payload);
   const std::byte* from = payload.data() + kPayloadHeaderBytes;
   while (const size_t got = reader.next(indices.data(), kBlock)) {
@@ -51,7 +50,7 @@ void for_each_block(std::span<const std::byte> payload, float scale, const Visit
 void accumulate_bitmap(std::span<const std::byte> payload, float scale, std::span<float> sum) {
   std::array<float, kBlock + kExpandSlack> values;
   const PayloadHeader header = payload_header(payload);
-  const WireType type = wire_type(header);
+  const WireType type = values_type(header);
   const size_t value_bytes = header.entries * wire_type_bytes(type);
   const std::byte* from = payload_body(payload).data();
   const std::span<const std::byte> bits = payload_body(payload).subspan(value_bytes);
@@ -128,9 +127,9 @@ Status check_sparse(std::span<const std::byte> payload, CodecId codec, WireType 
   GRADBUS_RETURN_IF_ERROR(check_payload_header(payload, codec, count));
   if (is_not_finite(payload)) return {};
   const PayloadHeader header = payload_header(payload);
-  if ((header.flags & ~kFlagBits) != 0)
+  if ((header.flags & ~kSparseFlags) != 0)
     return refuse_payload(codec, "flags", header.flags, "at most 15");
-  if (wire_type(header) != type)
+  if (values_type(header) != type)
     return refuse_payload(codec, "flags", header.flags, "the codec's own type of values");
   if (header.detail != 0) return refuse_payload(codec, "detail", header.detail, "0");
   if (header.entries < entries_min || header.entries > entries_max)
@@ -182,7 +181,7 @@ void clear_sparse(std::span<const std::byte> payload, std::span<float> values) {
 void subtract_sent(std::span<const std::byte> payload, const Selection& selection,
                    std::span<float> residual) {
   std::array<float, kBlock> values;
-  const WireType type = wire_type(payload_header(payload));
+  const WireType type = values_type(payload_header(payload));
   const std::byte* from = payload.data() + kPayloadHeaderBytes;
   for (size_t first = 0; first < selection.indices.size(); first += kBlock) {
     const auto indices =

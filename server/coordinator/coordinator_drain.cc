@@ -7,7 +7,7 @@ namespace gradbus {
 
 namespace {
 
-constexpr size_t kReasonBytesMax = 300;
+constexpr size_t kDrainReasonBytesMax = 300;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void Coordinator::take_drained(const Agent& agent, Nanos now) {
   const std::string& name = agent.info.name;
   const v1::NodeDrained& known = agent.hello.drained();
   if (known.drained() && !drained_nodes_.has(name) && !drained_nodes_.full()) {
-    drained_nodes_.add(name, clean_text(known.reason(), kReasonBytesMax), now);
+    drained_nodes_.add(name, clean_text(known.reason(), kDrainReasonBytesMax), now);
     tell_event(EventKind::kDrained, agent, "as before the coordinator was started", now);
   }
   if (drained_nodes_.has(name) != known.drained()) tell_drained(name);
@@ -57,7 +57,7 @@ Status Coordinator::drain(const v1::DrainNodeRequest& request, Nanos now) {
                        "gradbus drain --undo NODE for some of them");
   const std::string reason = request.reason().empty()
                                  ? "no reason was given"
-                                 : clean_text(request.reason(), kReasonBytesMax);
+                                 : clean_text(request.reason(), kDrainReasonBytesMax);
   drained_nodes_.add(node, reason, now);
   outbox_.events().add(EventKind::kDrained, node, "", reason, now);
   tell_drained(node);

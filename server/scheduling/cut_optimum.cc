@@ -134,8 +134,8 @@ auto best_way(const CutAtoms& atoms, const Model& model) {
 
 // `compressed(node)` says whether the group is.
 template <typename Node, typename Compressed>
-std::vector<OptimalGroup> groups_of(const CutAtoms& atoms, const std::vector<Node>& way,
-                                    Compressed compressed) {
+std::vector<OptimalGroup> groups_along(const CutAtoms& atoms, const std::vector<Node>& way,
+                                       Compressed compressed) {
   std::vector<OptimalGroup> groups;
   for (size_t i = 0; i < way.size(); ++i) {
     const size_t end = i + 1 < way.size() ? way[i + 1].begin : atoms.count();
@@ -150,14 +150,14 @@ std::vector<OptimalGroup> best_all_reduce_groups(const Workload& workload, const
   const CutAtoms atoms(workload, kAtomsMax);
   const ReducedModel model(workload, cluster, atoms);
   const auto way = best_way<ReducedSoFar>(atoms, model);
-  return groups_of(atoms, way, [](const auto& node) { return node.state.compressed; });
+  return groups_along(atoms, way, [](const auto& node) { return node.state.compressed; });
 }
 
 std::vector<OptimalGroup> best_split_groups(const Workload& workload, const Cluster& cluster) {
   const CutAtoms atoms(workload, kAtomsMax);
   const SplitModel model(workload, cluster, atoms);
   const auto way = best_way<SplitSoFar>(atoms, model);
-  return groups_of(atoms, way, [&](const auto&) { return !cluster.codec.is_dense(); });
+  return groups_along(atoms, way, [&](const auto&) { return !cluster.codec.is_dense(); });
 }
 
 }  // namespace gradbus::scheduling

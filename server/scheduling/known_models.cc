@@ -18,7 +18,7 @@ std::string_view take_until(std::string_view& text, char end) {
 }
 
 template <typename Number>
-bool read_number(std::string_view text, Number* number) {
+bool parse_number(std::string_view text, Number* number) {
   const char* const last = text.data() + text.size();
   const auto [end, problem] = std::from_chars(text.data(), last, *number);
   return problem == std::errc() && end == last;
@@ -28,7 +28,7 @@ bool read_number(std::string_view text, Number* number) {
 bool read_line(std::string_view line, Layer* layer) {
   layer->name = take_until(line, ',');
   double mflop = 0;
-  if (!read_number(take_until(line, ','), &layer->elements) || !read_number(line, &mflop))
+  if (!parse_number(take_until(line, ','), &layer->elements) || !parse_number(line, &mflop))
     return false;
   layer->forward_us = mflop;
   layer->backward_us = 2 * mflop;

@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 
 // "credit 1, send sum 0" and the like: one action after another.
-std::string text_of(const std::vector<Action>& actions) {
+std::string step_text(const std::vector<Action>& actions) {
   constexpr const char* kNames[] = {"credit",  "send",    "stash", "accumulate", "finalize",
                                     "deliver", "release", "turn",  "finish"};
   std::string text;
@@ -45,7 +45,7 @@ uint32_t before(const CollectivePlan& plan) {
 }
 
 // Agent `index` of `agents`, one rank each; 5 f32 elements in chunks of 2.
-CollectivePlan plan_of(CollectiveKind kind, uint32_t agents, uint32_t index) {
+CollectivePlan edge_plan(CollectiveKind kind, uint32_t agents, uint32_t index) {
   CollectivePlan plan;
   plan.kind = kind;
   plan.op = kind == CollectiveKind::kAllReduce ? ReduceOp::kSum : ReduceOp::kNone;
@@ -125,7 +125,7 @@ class OneAgent {
     for (const Action& action : actions_) {
       if (action.kind == Action::Kind::kSend) sends_.push_back(action);
     }
-    return text_of(actions_);
+    return step_text(actions_);
   }
 
   CollectivePlan plan_;
@@ -138,7 +138,7 @@ constexpr auto kSum = FrameKind::kReduce;
 constexpr auto kResult = FrameKind::kGather;
 
 OneAgent all_reduce(uint32_t agents, uint32_t index, uint64_t count) {
-  CollectivePlan plan = plan_of(CollectiveKind::kAllReduce, agents, index);
+  CollectivePlan plan = edge_plan(CollectiveKind::kAllReduce, agents, index);
   plan.count = count;
   return OneAgent(plan);
 }
@@ -146,7 +146,7 @@ OneAgent all_reduce(uint32_t agents, uint32_t index, uint64_t count) {
 // ---- all-reduce -------------------------------------------------------------------------------
 
 TEST(AllReduceEdges, NothingIsSentBeforeTheCredit) {
-  OneAgent agent(plan_of(CollectiveKind::kAllReduce, 2, 1));  // starts chunks 0 and 2, owns 1
+  OneAgent agent(edge_plan(CollectiveKind::kAllReduce, 2, 1));  // starts chunks 0 and 2, owns 1
   EXPECT_EQ(agent.begin(1), "credit 1");
   EXPECT_EQ(agent.reduced(2), "");
   EXPECT_EQ(agent.reduced(0), "");
@@ -157,7 +157,7 @@ TEST(AllReduceEdges, NothingIsSentBeforeTheCredit) {
 }
 
 TEST(AllReduceEdges, ResultWaitsForTheSendOfTheSumInTheSameMemory) {
-  OneAgent agent(plan_of(CollectiveKind::kAllReduce, 2, 1));
+  OneAgent agent(edge_plan(CollectiveKind::kAllReduce, 2, 1));
   agent.begin(1);
   agent.credit(1);
   EXPECT_EQ(agent.reduced(0), "send sum 0");
@@ -166,7 +166,7 @@ TEST(AllReduceEdges, ResultWaitsForTheSendOfTheSumInTheSameMemory) {
 }
 
 TEST(AllReduceEdges, SumWaitsForTheLocalReduction) {
-  OneAgent agent(plan_of(CollectiveKind::kAllReduce, 2, 1));
+  OneAgent agent(edge_plan(CollectiveKind::kAllReduce, 2, 1));
   agent.begin(1);
   agent.credit(1);
   EXPECT_EQ(agent.frame(agent.header(kSum, 1), 2), "");
@@ -236,7 +236,7 @@ TEST(AllReduceEdges, CreditOfTheNextRoundComesEarlyAndOnce) {
 }
 
 TEST(AllReduceEdges, SendsAreBoundedAndGoOnAsTheyEnd) {
-  CollectivePlan plan = plan_of(CollectiveKind::kAllReduce, 2, 1);
+  CollectivePlan plan = edge_plan(CollectiveKind::kAllReduce, 2, 1);
   plan.chunk_elements = 1;
   plan.count = uint64_t{4} * kSendsInFlightMax;  // half of the chunks start here
   OneAgent agent(plan);
@@ -248,7 +248,7 @@ TEST(AllReduceEdges, SendsAreBoundedAndGoOnAsTheyEnd) {
 }
 
 TEST(AllReduceEdges, EveryWrongFieldIsNamed) {
-  OneAgent agent(plan_of(CollectiveKind::kAllReduce, 2, 1));
+  OneAgent agent(edge_plan(CollectiveKind::kAllReduce, 2, 1));
   const FrameHeader good = agent.header(kSum, 1);
   EXPECT_THAT(agent.frame(good, 0), HasSubstr("no round has begun here"));
   agent.begin(1);
@@ -276,7 +276,7 @@ TEST(AllReduceEdges, EveryWrongFieldIsNamed) {
 }
 
 TEST(AllReduceEdges, ResultBeforeOrAfterItsTimeIsRefused) {
-  OneAgent agent(plan_of(CollectiveKind::kAllReduce, 2, 1));
+  OneAgent agent(edge_plan(CollectiveKind::kAllReduce, 2, 1));
   agent.begin(1);
   agent.reduced(0);
   const FrameHeader result = agent.header(kResult, 0);
@@ -290,7 +290,7 @@ TEST(AllReduceEdges, ResultBeforeOrAfterItsTimeIsRefused) {
 // ---- broadcast --------------------------------------------------------------------------------
 
 TEST(BroadcastEdges, ChainOfThree) {
-  CollectivePlan plan = plan_of(CollectiveKind::kBroadcast, 3, 0);
+  CollectivePlan plan = edge_plan(CollectiveKind::kBroadcast, 3, 0);
   plan.root = 1;
   plan.agent_index = 1;
   OneAgent root(plan);
@@ -311,8 +311,8 @@ TEST(BroadcastEdges, ChainOfThree) {
 }
 
 TEST(BroadcastEdges, TheUnusedEdgeIsRefused) {
-  OneAgent root(plan_of(CollectiveKind::kBroadcast, 2, 0));
-  OneAgent last(plan_of(CollectiveKind::kBroadcast, 2, 1));
+  OneAgent root(edge_plan(CollectiveKind::kBroadcast, 2, 0));
+  OneAgent last(edge_plan(CollectiveKind::kBroadcast, 2, 1));
   root.begin(1);
   last.begin(1);
   EXPECT_THAT(root.frame(root.header(kSum, 0), 0), HasSubstr("no data ever comes over this link"));
@@ -325,7 +325,7 @@ TEST(BroadcastEdges, TheUnusedEdgeIsRefused) {
 // ---- all-gather -------------------------------------------------------------------------------
 
 TEST(AllGatherEdges, EmptyBlocksAreOneEmptyFrameEach) {
-  OneAgent agent(plan_of(CollectiveKind::kAllGather, 2, 0));
+  OneAgent agent(edge_plan(CollectiveKind::kAllGather, 2, 0));
   EXPECT_EQ(agent.begin(1, {0, 99}), "credit 1");
   EXPECT_EQ(agent.credit(1), "send sum 0");
   EXPECT_EQ(agent.last()[0].bytes, 0u);
@@ -336,7 +336,7 @@ TEST(AllGatherEdges, EmptyBlocksAreOneEmptyFrameEach) {
 }
 
 TEST(AllGatherEdges, BlocksGoOnUntilTheAgentBeforeTheirOwn) {
-  OneAgent agent(plan_of(CollectiveKind::kAllGather, 3, 1));  // 2 follows, 0 comes before
+  OneAgent agent(edge_plan(CollectiveKind::kAllGather, 3, 1));  // 2 follows, 0 comes before
   agent.begin(1, {0, 12, 0});
   EXPECT_EQ(agent.frame(agent.block(0, 1, 4, 12), 0), "deliver 1 from 0, release 0");
   EXPECT_EQ(agent.credit(1), "send sum 0, send sum 1, send sum 1");  // own chunks, then rank 0's
@@ -347,7 +347,7 @@ TEST(AllGatherEdges, BlocksGoOnUntilTheAgentBeforeTheirOwn) {
 }
 
 TEST(AllGatherEdges, EveryWrongFieldIsNamed) {
-  OneAgent agent(plan_of(CollectiveKind::kAllGather, 3, 1));
+  OneAgent agent(edge_plan(CollectiveKind::kAllGather, 3, 1));
   agent.begin(1);
   const auto reply = [&](uint32_t source, uint32_t chunk, uint32_t length, uint64_t total) {
     return agent.frame(agent.block(source, chunk, length, total), 0);

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 constexpr uint32_t kTensors = 5;
 constexpr uint64_t kRounds = 4;
 
-CollectivePlan plan_of(uint32_t agent, uint32_t agents, std::shared_ptr<uint64_t> turns) {
+CollectivePlan turns_plan(uint32_t agent, uint32_t agents, std::shared_ptr<uint64_t> turns) {
   CollectivePlan plan;
   plan.count = 100;
   plan.chunk_elements = 64;
@@ -51,7 +51,7 @@ class Job {
     for (uint32_t agent = 0; agent < agents; ++agent) {
       const auto turns = std::make_shared<uint64_t>(0);
       for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
-        plans_[{agent, tensor}] = plan_of(agent, agents, turns);
+        plans_[{agent, tensor}] = turns_plan(agent, agents, turns);
         parts_[{agent, tensor}] = make_collective(plans_[{agent, tensor}]);
         events_.push_back({Event::kBegin, agent, tensor, {}});
       }
@@ -174,7 +174,7 @@ TEST(NcclTurns, AreTheSameOnAllAgentsInAnyOrderOfEvents) {
 
 // Expect: what agent 0 would not say, and what only it may.
 TEST(NcclTurns, RefuseWhatWasNotAskedFor) {
-  const CollectivePlan plan = plan_of(1, 3, nullptr);
+  const CollectivePlan plan = turns_plan(1, 3, nullptr);
   const Action turn{.frame = FrameKind::kGather, .round = 1, .total = 1};
   const FrameHeader header = header_of(plan, turn, 0);
   NcclTurns part(plan);
@@ -203,7 +203,7 @@ TEST(NcclTurns, RefuseWhatWasNotAskedFor) {
 }
 
 TEST(NcclTurns, RefuseCreditsOfOtherRounds) {
-  NcclTurns part(plan_of(0, 2, std::make_shared<uint64_t>(0)));
+  NcclTurns part(turns_plan(0, 2, std::make_shared<uint64_t>(0)));
   std::vector<Action> actions;
   EXPECT_EQ(part.on_credit(1, 2, actions).code(), Code::kCorrupt);
   EXPECT_TRUE(part.on_credit(1, 1, actions).ok());

@@ -12,9 +12,9 @@ namespace {
 using State = FailoverLink::State;
 
 // An unauthenticated peer can occupy this many inner links for one deadline.
-constexpr size_t kPendingConnectionsMax = 1024;
+constexpr size_t kPendingHalvesMax = 1024;
 
-bool same_link(const FrameHeader& one, const FrameHeader& other) {
+bool same_peer_link(const FrameHeader& one, const FrameHeader& other) {
   return one.job == other.job && one.source == other.source && one.epoch == other.epoch &&
          one.total == other.total;
 }
@@ -86,10 +86,10 @@ void FailoverTransport::accepted(uint32_t inner, const TransportEvent& event) {
       std::find_if(pending_halves_.begin(), pending_halves_.end(), [&](const Half* other) {
         return other->inner == inner && other->control != half.control &&
                other->greeting.session == greeting.session &&
-               other->greeting.attempt == greeting.attempt && same_link(other->hello, hello);
+               other->greeting.attempt == greeting.attempt && same_peer_link(other->hello, hello);
       });
   if (partner == pending_halves_.end()) {
-    if (pending_halves_.size() == kPendingConnectionsMax) {
+    if (pending_halves_.size() == kPendingHalvesMax) {
       Half* oldest = pending_halves_.front();
       oldest->pending = false;
       pending_halves_.erase(pending_halves_.begin());
@@ -112,7 +112,7 @@ FailoverLink* FailoverTransport::find_session(const Half& half) {
   FailoverLink* found = nullptr;
   links_.for_each([&](FailoverLink& link) {
     if (!link.opener && link.greeting.session == half.greeting.session &&
-        same_link(link.hello, half.hello) && open_link(link.id) != nullptr)
+        same_peer_link(link.hello, half.hello) && open_link(link.id) != nullptr)
       found = &link;
   });
   return found;

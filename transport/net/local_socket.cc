@@ -12,7 +12,7 @@
 namespace gradbus {
 namespace {
 
-constexpr int kBacklog = 256;
+constexpr int kLocalBacklog = 256;
 constexpr std::string_view kNamePrefix = "gradbus-local-1-";  // 1: layout of RingPair
 
 struct LocalName {
@@ -32,7 +32,9 @@ LocalName name_of(const SocketAddress& address) {
   return local;
 }
 
-Fd open_socket() { return Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
+Fd open_local_socket() {
+  return Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
 
 ucred peer_of(int fd) {
   ucred peer{-1, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
@@ -64,9 +66,9 @@ void put_fd(msghdr& message, Passenger& passenger, int passed) {
 
 Fd listen_locally(const SocketAddress& address) {
   const LocalName local = name_of(address);
-  Fd fd = open_socket();
+  Fd fd = open_local_socket();
   if (!fd.valid() || bind(fd.get(), local.data(), local.bytes) != 0 ||
-      listen(fd.get(), kBacklog) != 0) {
+      listen(fd.get(), kLocalBacklog) != 0) {
     return {};
   }
   return fd;
@@ -80,7 +82,7 @@ bool is_own(int socket) { return peer_of(socket).uid == geteuid(); }
 
 Fd connect_locally(const SocketAddress& address) {
   const LocalName local = name_of(address);
-  Fd fd = open_socket();
+  Fd fd = open_local_socket();
   if (!fd.valid() || ::connect(fd.get(), local.data(), local.bytes) != 0) return {};
   return is_own(fd.get()) ? std::move(fd) : Fd();
 }

@@ -16,7 +16,7 @@ using Stage = Bootstrap::Stage;
 
 constexpr int kPendingConnectionsPerPoll = 16;
 // An unauthenticated peer can occupy this many queue pairs for one deadline.
-constexpr size_t kPendingConnectionsMax = 64;
+constexpr size_t kPendingBootstrapsMax = 64;
 
 bool send_whole(int fd, std::span<const std::byte> bytes) {
   return send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
@@ -165,7 +165,7 @@ void RdmaTransport::accept_connections() {
       listening_ = false;
       break;
     }
-    if (pending_connections_.size() >= kPendingConnectionsMax)
+    if (pending_connections_.size() >= kPendingBootstrapsMax)
       dismiss(*pending_connections_.front());
     std::string peer = format_address(peer_address_of(fd.get()));
     pending_connections_.push_back(std::make_unique<Bootstrap>(

@@ -13,7 +13,7 @@ namespace {
 
 std::string mebibytes(uint64_t bytes) { return std::to_string((bytes + 0xfffff) >> 20) + " MiB"; }
 
-Status cannot(const char* what, const RdmaPlace& place) {
+Status device_cannot(const char* what, const RdmaPlace& place) {
   return error("D607",
                std::string("cannot ") + what + " " + place.device + ": " + std::strerror(errno));
 }
@@ -35,13 +35,14 @@ Result<std::unique_ptr<RdmaDevice>> RdmaDevice::open(const VerbsLibrary& verbs,
   GRADBUS_RETURN_IF_ERROR(place.status());
   std::unique_ptr<RdmaDevice> device(new RdmaDevice(verbs, place.take()));
   device->context_ = open_device(verbs, device->place_.device);
-  if (device->context_ == nullptr) return cannot("open", device->place_);
+  if (device->context_ == nullptr) return device_cannot("open", device->place_);
   device->domain_.reset(verbs.alloc_pd(device->context()));
-  if (device->domain_ == nullptr) return cannot("make a protection domain on", device->place_);
+  if (device->domain_ == nullptr)
+    return device_cannot("make a protection domain on", device->place_);
   device->channel_.reset(verbs.create_comp_channel(device->context()));
   if (device->channel_ == nullptr ||
       fcntl(device->channel_->fd, F_SETFL, fcntl(device->channel_->fd, F_GETFL) | O_NONBLOCK) != 0)
-    return cannot("make a completion channel on", device->place_);
+    return device_cannot("make a completion channel on", device->place_);
   return device;
 }
 

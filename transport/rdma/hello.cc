@@ -28,7 +28,7 @@ bool are_queue_pairs(const RdmaHello& message) {
          card.ethernet <= 1;
 }
 
-Status refused(const std::string& why) { return error("D601", "frame field " + why); }
+Status refused_hello(const std::string& why) { return error("D601", "frame field " + why); }
 
 }  // namespace
 
@@ -58,13 +58,15 @@ Status check_hello(RdmaHello& message, bool answer) {
   GRADBUS_RETURN_IF_ERROR(check_frame_header(frame));
   if (frame.kind != static_cast<uint8_t>(FrameKind::kHello) ||
       frame.length != payload_of(message).size()) {
-    return refused("kind is " + std::to_string(frame.kind) + " with a length of " +
-                   std::to_string(frame.length) +
-                   ", but an RDMA link begins with a hello of 32 and 8 for each more queue pair");
+    return refused_hello(
+        "kind is " + std::to_string(frame.kind) + " with a length of " +
+        std::to_string(frame.length) +
+        ", but an RDMA link begins with a hello of 32 and 8 for each more queue pair");
   }
-  if (frame.chunk != (answer ? kAnswerBit : 0)) return refused("chunk of the hello has no meaning");
+  if (frame.chunk != (answer ? kAnswerBit : 0))
+    return refused_hello("chunk of the hello has no meaning");
   GRADBUS_RETURN_IF_ERROR(check_frame_payload(frame, payload_of(message)));
-  if (!are_queue_pairs(message)) return refused("payload of the hello is not a queue pair");
+  if (!are_queue_pairs(message)) return refused_hello("payload of the hello is not a queue pair");
   frame.chunk = 0;
   frame.length = 0;
   frame.payload_crc = 0;

@@ -11,7 +11,7 @@ namespace {
 // Tensors for which one client may wait at once.
 constexpr size_t kWantedMax = 1u << 16;
 
-TensorSpec spec_from(const RegisterPacket& packet) {
+TensorSpec spec_of_request(const RegisterPacket& packet) {
   TensorSpec spec{get_text(packet.name),
                   packet.count,
                   static_cast<DType>(packet.dtype),
@@ -49,7 +49,7 @@ Status TensorRequests::check(const AttachedClient& client, const TensorSpec& spe
 
 void TensorRequests::add(AttachedClient& client, const RegisterPacket& packet, bool runs,
                          Nanos now) {
-  const TensorSpec spec = spec_from(packet);
+  const TensorSpec spec = spec_of_request(packet);
   if (const Status refused = check(client, spec, packet.collective, runs, now); !refused.ok())
     return client.refuse_tensor(packet.header.request, refused);
   if (const auto earlier = client.wanted.find(spec.name); earlier != client.wanted.end())

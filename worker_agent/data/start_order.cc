@@ -9,7 +9,7 @@
 namespace gradbus {
 namespace {
 
-Status refuse(const char* what, uint32_t tensor, uint64_t round) {
+Status refuse_start(const char* what, uint32_t tensor, uint64_t round) {
   return error("D601", std::string(what) + " of round " + std::to_string(round) + " of tensor " +
                            std::to_string(tensor) + " was not expected");
 }
@@ -40,15 +40,15 @@ Status StartOrder::on_ready(uint32_t from, uint32_t tensor, uint64_t round) {
     entry.round = round;
     entry.waits = true;
   }
-  if (!leads()) return own ? Status() : refuse("a start frame", tensor, round);
+  if (!leads()) return own ? Status() : refuse_start("a start frame", tensor, round);
   // All agents name the same round: none is ready for the next one before this one has begun.
   const bool first = entry.agents_ready == 0 && round > entry.asked_round;
   const bool another = entry.agents_ready > 0 && round == entry.asked_round;
-  if (from >= agents_ || (!first && !another)) return refuse("a start frame", tensor, round);
+  if (from >= agents_ || (!first && !another)) return refuse_start("a start frame", tensor, round);
   entry.asked_round = round;
   if (++entry.agents_ready < agents_) return {};
   entry.agents_ready = 0;
-  if (!entry.waits || entry.round != round) return refuse("a start frame", tensor, round);
+  if (!entry.waits || entry.round != round) return refuse_start("a start frame", tensor, round);
   entry.has_turn = true;
   ready_.push(tensor, entry.limits.priority);
   return {};
@@ -59,7 +59,7 @@ Status StartOrder::on_turn(const Turn& turn) {
   const bool asked = entry.waits && !entry.has_turn && entry.round == turn.round;
   const auto same = [&](const Turn& other) { return other.number == turn.number; };
   if (leads() || !asked || turn.number <= last_turn_ || std::ranges::any_of(turns_, same))
-    return refuse("a turn", turn.tensor, turn.round);
+    return refuse_start("a turn", turn.tensor, turn.round);
   entry.has_turn = true;
   turns_.push_back(turn);
   return {};

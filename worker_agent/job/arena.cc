@@ -14,7 +14,6 @@ using Extent = Extents::Extent;
 // Room for a few hundred small tensors, so that the first ad-hoc operations of a job need no new
 // segment.
 constexpr uint64_t kFirstSegmentBytes = 1u << 20;
-constexpr uint64_t kPageBytes = 4096;
 // Each segment is a descriptor and a mapping of the agent and of each rank, until the job ends. So
 // an arena that is large, or grows again after memory was freed, grows by more than is asked.
 constexpr uint64_t kSpareBytesMax = 64u << 20;

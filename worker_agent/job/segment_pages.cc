@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint64_t kStepBytes = 64u << 20;
 constexpr long kHugeTlbFs = 0x958458f6;
-constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kHugePageBytes = 2u << 20;
 
 }  // namespace

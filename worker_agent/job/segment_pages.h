@@ -10,6 +10,8 @@
 
 namespace gradbus {
 
+inline constexpr uint64_t kPageBytes = 4096;
+
 // The unit in which pages are released.
 uint64_t page_bytes_of(const Segment& segment);
 // Releases these whole pages; they read as zeros from now on. Returns false, without a change,

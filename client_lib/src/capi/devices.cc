@@ -40,7 +40,7 @@ Result<const RankBuffer*> device_rank_buffer_of(const gradbus_tensor& tensor) {
                "set the field device of its gradbus_tensor_spec");
 }
 
-Status try_device(gradbus_session& session, const DeviceId& id, gradbus_device_trial* given) {
+Status try_device_of(gradbus_session& session, const DeviceId& id, gradbus_device_trial* given) {
   if (const auto bytes = struct_bytes_of("gradbus_device_trial", given); !bytes.ok())
     return bytes.status();
   const auto offer = gradbus::try_device(*session.session, id);
@@ -107,7 +107,7 @@ gradbus_code gradbus_try_device(gradbus_session* session, const unsigned char* d
   return guarded([&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(usable(session));
     if (device == nullptr || trial == nullptr) return missing("device or trial");
-    return try_device(*session, to_id(device), trial);
+    return try_device_of(*session, to_id(device), trial);
   });
 }
 

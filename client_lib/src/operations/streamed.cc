@@ -53,7 +53,7 @@ struct Announcement {
 constexpr uint64_t kSlotStride = kSlotBytes + kDataAlignBytes;
 static_assert(sizeof(Announcement) <= kDataAlignBytes);
 // The blocks of two ranks must not lie a power of two apart (see kRankBufferStaggerBytes).
-constexpr uint64_t kRingBytes = kSlots * kSlotStride + kRankBufferStaggerBytes;
+constexpr uint64_t kAnnouncedBytes = kSlots * kSlotStride + kRankBufferStaggerBytes;
 
 Announcement announcement_of(const TensorSpec& spec) {
   return {spec.count,
@@ -68,7 +68,7 @@ Announcement announcement_of(const TensorSpec& spec) {
 
 // As the coordinator says it of registered tensors: "f32[1000] all_reduce sum", and what is
 // unusual.
-std::string text_of(const Announcement& asked) {
+std::string announcement_text(const Announcement& asked) {
   const auto kind = static_cast<CollectiveKind>(asked.kind);
   std::string text(dtype_name(static_cast<DType>(asked.dtype)));
   text.append("[").append(std::to_string(asked.count)).append("] ").append(collective_name(kind));
@@ -135,7 +135,7 @@ class StreamedOperation final : public Operation {
 
  private:
   static TensorSpec ring_spec(const TensorSpec& asked) {
-    TensorSpec spec{asked.name + "#stream", kRingBytes, DType::kU8, ReduceOp::kNone,
+    TensorSpec spec{asked.name + "#stream", kAnnouncedBytes, DType::kU8, ReduceOp::kNone,
                     CollectiveKind::kAllGather};
     spec.shape = shape_with_dtype(asked);
     return spec;
@@ -215,9 +215,9 @@ void StreamedOperation::compare() {
   for (uint32_t rank = 0; rank < session().world_size(); ++rank) {
     copy_bytes(&asked[rank], slot(rank, 1), sizeof(Announcement));
     if (asked[rank] == asked[0]) continue;
-    refusal_ =
-        error("O902", "tensor \"" + asked_.name + "\": rank 0 registered " + text_of(asked[0]) +
-                          ", rank " + std::to_string(rank) + " " + text_of(asked[rank]));
+    refusal_ = error("O902", "tensor \"" + asked_.name + "\": rank 0 registered " +
+                                 announcement_text(asked[0]) + ", rank " + std::to_string(rank) +
+                                 " " + announcement_text(asked[rank]));
     return;
   }
 }

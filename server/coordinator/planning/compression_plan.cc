@@ -10,6 +10,7 @@
 #include "compression/registry.h"
 #include "proto/frame.h"
 #include "server/coordinator/members/text.h"
+#include "server/coordinator/planning/align.h"
 
 namespace gradbus {
 namespace {
@@ -18,10 +19,6 @@ constexpr uint64_t kPartitionElements = 1 << 20;
 constexpr uint64_t kPartitionsMax = (1 << 14) - 1;  // at most 3 exchanges each, numbered in 16 bits
 constexpr uint32_t kPartitionsPerShard = 4;
 constexpr uint64_t kProbeElements = 1 << 16;
-constexpr uint64_t kAlignElements = 64;  // of chunks: planner.cc
-
-uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
-uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
 Status misfit(const v1::TensorSpec& spec, const std::string& what) {
   return error("O910", "tensor " + in_quotes(spec.name()) + ", compression \"" +

@@ -9,18 +9,14 @@
 #include "proto/algorithms.h"
 #include "proto/chunk_plan.h"
 #include "proto/frame.h"
+#include "server/coordinator/planning/align.h"
 
 namespace gradbus {
 namespace {
 
-constexpr uint64_t kAlignElements = 64;
-
 CollectiveKind kind_of(const v1::TensorSpec& spec) {
   return static_cast<CollectiveKind>(spec.collective());
 }
-
-uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
-uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
 // The target in elements: aligned, at least one alignment unit, at most a frame.
 uint64_t target_elements(uint64_t element_bytes, uint64_t chunk_bytes) {

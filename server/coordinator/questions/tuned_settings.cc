@@ -21,7 +21,7 @@ constexpr uintmax_t kFileBytesMax = kStateBytesMax;
 static_assert(kTunedEntriesMax * (kTunedKeyBytesMax + kTunedValueBytesMax + 96) <= kFileBytesMax);
 
 // Empty if it is no text of 1 to `most` bytes.
-std::string text_of(const Json& object, const char* key, size_t most) {
+std::string setting_text(const Json& object, const char* key, size_t most) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_string()) return {};
   std::string text = found->get<std::string>();
@@ -42,15 +42,15 @@ TunedSettings::TunedSettings(const std::string& folder) {
 }
 
 bool TunedSettings::is_for(std::string_view question) {
-  const std::string want = text_of(object_of(question), "want", 16);
+  const std::string want = setting_text(object_of(question), "want", 16);
   return want == "recall" || want == "remember";
 }
 
 Result<std::string> TunedSettings::answer(std::string_view question, uint32_t uid) {
   const Json asked = object_of(question);
-  const std::string key = text_of(asked, "key", kTunedKeyBytesMax);
-  const bool remembers = text_of(asked, "want", 16) == "remember";
-  const std::string value = text_of(asked, "value", kTunedValueBytesMax);
+  const std::string key = setting_text(asked, "key", kTunedKeyBytesMax);
+  const bool remembers = setting_text(asked, "want", 16) == "remember";
+  const std::string value = setting_text(asked, "value", kTunedValueBytesMax);
   if (key.empty() || (remembers && value.empty()))
     return error("F102", "the settings of a job have no key, or no value, or are too long",
                  "use ranks, agents and coordinator of one version");
@@ -94,8 +94,8 @@ void TunedSettings::load() {
   }
   for (const Json& entry : found) {
     if (!entry.is_object()) continue;
-    const std::string key = text_of(entry, "key", kTunedKeyBytesMax);
-    const std::string value = text_of(entry, "value", kTunedValueBytesMax);
+    const std::string key = setting_text(entry, "key", kTunedKeyBytesMax);
+    const std::string value = setting_text(entry, "value", kTunedValueBytesMax);
     const auto uid = entry.find("uid");
     const bool owned = uid != entry.end() && uid->is_number_unsigned();
     if (owned && !key.empty() && !value.empty()) remember({uid->get<uint32_t>(), key, value});

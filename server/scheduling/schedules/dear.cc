@@ -27,7 +27,7 @@ Groups groups_of(const Workload& workload, const ScheduleOptions& options) {
   return groups;
 }
 
-Status check(const Cluster& cluster, const ScheduleOptions& options) {
+Status check_cluster(const Cluster& cluster, const ScheduleOptions& options) {
   if (!can_split(cluster.codec))
     return error("F100",
                  "the schedule dear cannot carry the codec " + cluster.codec.name +
@@ -42,7 +42,7 @@ Status check(const Cluster& cluster, const ScheduleOptions& options) {
 
 Result<Plan> plan_dear(const Workload& workload, const Cluster& cluster,
                        const ScheduleOptions& options) {
-  GRADBUS_RETURN_IF_ERROR(check(cluster, options));
+  GRADBUS_RETURN_IF_ERROR(check_cluster(cluster, options));
   const Groups groups = groups_of(workload, options);
   Plan plan = split_groups(workload, cluster, groups);
   plan.why = count_text(groups.size(), "group") + " of neighbouring layers, reduce-scatter and " +

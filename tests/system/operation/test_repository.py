@@ -6,11 +6,12 @@ import sys
 import pytest
 import rig as rigs
 
-sys.path.insert(0, str(rigs.REPOSITORY / "scripts"))
+sys.path.insert(0, str(rigs.REPOSITORY / "scripts/checks"))
 
-import check_python_imports  # noqa: E402
 import class_sizes  # noqa: E402
 import code_sizes  # noqa: E402
+import python_imports  # noqa: E402
+import shared_names  # noqa: E402
 
 
 @pytest.mark.timeout(300)
@@ -37,11 +38,11 @@ def test_every_import_circle_is_found(tmp_path, back):
     (package / "room/__init__.py").write_text("")
     (package / "room/third.py").write_text("from ..first import f\n")
     (package / "second.py").write_text("g = 1\n")
-    imports = check_python_imports.imports_of(check_python_imports.modules_of(package))
-    assert check_python_imports.problems(imports) == []
+    imports = python_imports.imports_of(python_imports.modules_of(package))
+    assert python_imports.problems(imports) == []
     (package / "second.py").write_text(back + "\n")
-    imports = check_python_imports.imports_of(check_python_imports.modules_of(package))
-    first, *places = check_python_imports.problems(imports)
+    imports = python_imports.imports_of(python_imports.modules_of(package))
+    first, *places = python_imports.problems(imports)
     assert first.startswith("import circle: package.first -> package.second -> "), first
     assert all(str(package) in place for place in places) and len(places) == (3 if "room" in back else 2), places
 
@@ -78,3 +79,17 @@ def test_scripts_explain_themselves_and_refuse_what_they_do_not_know(name):
         assert done.returncode == status
         assert f"scripts/{name}.sh" in done.stdout + done.stderr, done
         assert ("unknown option --nope" in done.stderr) == (status == 2)
+
+
+def test_names_that_change_their_meaning_beside_other_files_are_found(tmp_path):
+    (tmp_path / "public.h").write_text("namespace gradbus { inline constexpr long kSecond = 1000; }")
+    for name, text in (("one", "constexpr int kSecond = 1; int half(int x) { return x / 2; }"),
+                       ("two", "double half(double x) { return x / 2; }")):  # fmt: skip
+        include = f'#include "{tmp_path}/public.h"\n'
+        (tmp_path / f"{name}.cc").write_text(f"{include}namespace gradbus {{ namespace {{ {text} }} }}")
+    paths = [str(tmp_path / name) for name in ("one.cc", "two.cc", "public.h")]
+    hidden, declared = {}, {}
+    for path, name, kind, anonymous in shared_names.names(paths):
+        (hidden if anonymous else declared).setdefault(path, {})[name] = kind
+    found = list(shared_names.hiding("target", set(paths[:2]), hidden, declared))
+    assert len(found) == 2 and "kSecond hides that of" in found[0] and "half() is also in" in found[1], found

@@ -27,7 +27,7 @@ ClusterLayout layout_of(const RunOptions& options, int agents) {
   return layout.ok() ? layout.value() : ClusterLayout{};
 }
 
-std::string problem(const RunOptions& options, int agents = 2) {
+std::string layout_problem(const RunOptions& options, int agents = 2) {
   return std::string(make_layout(options, agents).status().message());
 }
 
@@ -62,22 +62,23 @@ TEST(ClusterLayout, OneNodeMayHaveAnotherLink) {
 }
 
 TEST(ClusterLayout, MistakesAreNamed) {
-  EXPECT_THAT(problem(options_of("2", "own,agnet-1")), HasSubstr("did you mean: agent-1"));
-  EXPECT_THAT(problem(options_of("2", "agnets")), HasSubstr("did you mean: agents"));
-  EXPECT_THAT(problem(options_of("2", "own,agent-2")), HasSubstr("own, agent-0, agent-1"));
-  EXPECT_THAT(problem(options_of("2", "agent-0")), HasSubstr("names 1 place for 2 shards"));
-  EXPECT_THAT(problem(options_of("0", "agents")), HasSubstr("add --shards N"));
-  EXPECT_THAT(problem(options_of("1", "", {"shrad-0=1gbit"})), HasSubstr("did you mean: shard-0"));
-  EXPECT_THAT(problem(options_of("1", "", {"shard-0"})), HasSubstr("says no rate"));
-  EXPECT_THAT(problem(options_of("1", "", {"shard-0=fast"})), HasSubstr("rate is \"fast\""));
-  EXPECT_THAT(problem(options_of("1", "agents", {"shard-0=1gbit"})),
+  EXPECT_THAT(layout_problem(options_of("2", "own,agnet-1")), HasSubstr("did you mean: agent-1"));
+  EXPECT_THAT(layout_problem(options_of("2", "agnets")), HasSubstr("did you mean: agents"));
+  EXPECT_THAT(layout_problem(options_of("2", "own,agent-2")), HasSubstr("own, agent-0, agent-1"));
+  EXPECT_THAT(layout_problem(options_of("2", "agent-0")), HasSubstr("names 1 place for 2 shards"));
+  EXPECT_THAT(layout_problem(options_of("0", "agents")), HasSubstr("add --shards N"));
+  EXPECT_THAT(layout_problem(options_of("1", "", {"shrad-0=1gbit"})),
+              HasSubstr("did you mean: shard-0"));
+  EXPECT_THAT(layout_problem(options_of("1", "", {"shard-0"})), HasSubstr("says no rate"));
+  EXPECT_THAT(layout_problem(options_of("1", "", {"shard-0=fast"})), HasSubstr("rate is \"fast\""));
+  EXPECT_THAT(layout_problem(options_of("1", "agents", {"shard-0=1gbit"})),
               HasSubstr("--link-of agent-0=1gbit"));
   RunOptions options = options_of("2", "agents");
   options.link.clear();
-  EXPECT_THAT(problem(options), HasSubstr("--shards-on is for daemons on links"));
+  EXPECT_THAT(layout_problem(options), HasSubstr("--shards-on is for daemons on links"));
   options.shards_on.clear();
   options.link_of = {"agent-0=1gbit"};
-  EXPECT_THAT(problem(options), HasSubstr("--link-of is for daemons on links"));
+  EXPECT_THAT(layout_problem(options), HasSubstr("--link-of is for daemons on links"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Engines of several nodes that exchange one compressed tensor of kCount elements.
+// Engines of several nodes that exchange one compressed tensor of kClusterCount elements.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace gradbus::test {
 
-inline constexpr uint64_t kCount = 1000;
+inline constexpr uint64_t kClusterCount = 1000;
 inline constexpr uint64_t kChunk = 64;
 inline constexpr uint64_t kPartition = 256;  // 4 partitions, the last one is shorter
 
@@ -31,14 +31,14 @@ class CompressedCluster {
   CompressedCluster(const Layout& layout, const CompressedCase& what, ReduceOp op = ReduceOp::kSum)
       : cluster_(layout), rounds_(layout.agents) {
     TensorSpec spec;
-    spec.count = kCount;
+    spec.count = kClusterCount;
     spec.op = op;
     CompressionPlan plan;
     plan.spec = parse_compression(what.spec).take();
     plan.communicator = what.communicator;
     const CodecTraits& traits = plan.spec.codec->traits;
     const bool whole = traits.whole_partition || traits.needs_matrix;
-    plan.partition_elements = whole ? kCount : kPartition;
+    plan.partition_elements = whole ? kClusterCount : kPartition;
     if (traits.needs_matrix) plan.columns = 25;
     plan_ = plan;
     cluster_.add_compressed(0, spec, kChunk, Algorithm::kRing, plan);
@@ -48,7 +48,7 @@ class CompressedCluster {
   static std::vector<float> gradient(uint32_t rank, uint64_t round) {
     std::mt19937 random(static_cast<uint32_t>(rank * 1000 + round));
     std::normal_distribution<float> normal(0, 1);
-    std::vector<float> values(kCount);
+    std::vector<float> values(kClusterCount);
     for (float& value : values) value = normal(random);
     return values;
   }
@@ -76,7 +76,7 @@ class CompressedCluster {
     return record;
   }
   void put(uint32_t agent, uint32_t local, const std::vector<float>& values) {
-    std::memcpy(cluster_.data(agent, local, 0), values.data(), kCount * sizeof(float));
+    std::memcpy(cluster_.data(agent, local, 0), values.data(), kClusterCount * sizeof(float));
   }
   void start(const Submission& record) {
     for (uint32_t agent = 0; agent < agents(); ++agent) start(agent, record);
@@ -96,9 +96,9 @@ class CompressedCluster {
   }
   // The sum of all ranks' buffers.
   std::vector<double> total() {
-    std::vector<double> sum(kCount);
+    std::vector<double> sum(kClusterCount);
     for_each_rank([&](uint32_t agent, uint32_t local) {
-      for (uint64_t i = 0; i < kCount; ++i) sum[i] += cluster_.data(agent, local, 0)[i];
+      for (uint64_t i = 0; i < kClusterCount; ++i) sum[i] += cluster_.data(agent, local, 0)[i];
     });
     return sum;
   }
@@ -110,14 +110,14 @@ class CompressedCluster {
 
   std::vector<float> result(uint32_t agent, uint32_t local) {
     const float* data = cluster_.data(agent, local, 0);
-    return {data, data + kCount};
+    return {data, data + kClusterCount};
   }
 
   void expect_same_bits_everywhere() {
     const std::vector<float> first = result(0, 0);
     for (uint32_t agent = 0; agent < agents(); ++agent)
       for (uint32_t local = 0; local < ranks(agent).size(); ++local)
-        ASSERT_EQ(std::memcmp(result(agent, local).data(), first.data(), kCount * 4), 0)
+        ASSERT_EQ(std::memcmp(result(agent, local).data(), first.data(), kClusterCount * 4), 0)
             << "agent " << agent << " local rank " << local;
   }
 

@@ -20,7 +20,7 @@ using test::kLinkKey;
 using test::Layout;
 using test::Node;
 
-constexpr uint64_t kChunk = 64;
+constexpr uint64_t kChunkElements = 64;
 
 float value_of(uint32_t source, uint64_t i, uint64_t round) {
   return static_cast<float>(source * 16 + i % 13 + round);
@@ -42,7 +42,8 @@ struct Case {
     return spec;
   }
   uint64_t chunk() const {
-    return algorithm == Algorithm::kRecursiveDoubling ? std::max<uint64_t>(count, 1) : kChunk;
+    return algorithm == Algorithm::kRecursiveDoubling ? std::max<uint64_t>(count, 1)
+                                                      : kChunkElements;
   }
 };
 
@@ -126,7 +127,7 @@ class Exercise {
         if (rank == spec_.root) check_sums(agent, local, round, 0, case_.count);
         return;
       case CollectiveKind::kReduceScatter: {
-        const ChunkPlan plan{case_.count, 1, world(), kChunk};
+        const ChunkPlan plan{case_.count, 1, world(), kChunkElements};
         return check_sums(agent, local, round, plan.shard_first(rank), plan.shard_first(rank + 1));
       }
       case CollectiveKind::kBroadcast:
@@ -183,7 +184,7 @@ void exercise(const Layout& layout, const Case& what) {
 }
 
 TEST(EngineCollectives, EveryKindByEveryAlgorithm) {
-  for (const Case& what : all_cases({0, 1, kChunk, 3 * kChunk + 7})) {
+  for (const Case& what : all_cases({0, 1, kChunkElements, 3 * kChunkElements + 7})) {
     for (const uint32_t agents : {2u, 3u, 5u}) {
       exercise({.agents = agents, .ranks_per_agent = 1}, what);
       exercise({.agents = agents, .ranks_per_agent = 2, .interleaved = true}, what);
@@ -194,7 +195,7 @@ TEST(EngineCollectives, EveryKindByEveryAlgorithm) {
 
 TEST(EngineCollectives, EveryKindOverANetworkThatDelaysReordersAndRefuses) {
   uint64_t seed = 1;
-  for (const Case& what : all_cases({5 * kChunk + 3})) {
+  for (const Case& what : all_cases({5 * kChunkElements + 3})) {
     Layout layout{.agents = 4, .ranks_per_agent = 2, .interleaved = true};
     layout.transport = [&] {
       return make_faulty(test::loopback(),
@@ -207,7 +208,7 @@ TEST(EngineCollectives, EveryKindOverANetworkThatDelaysReordersAndRefuses) {
 
 // The transport's checksum detects a flipped bit. The job must end with an error, not with a sum.
 TEST(EngineCollectives, ACorruptFrameEndsTheJobByName) {
-  for (const Case& what : all_cases({kChunk})) {
+  for (const Case& what : all_cases({kChunkElements})) {
     Layout layout{.agents = 2, .ranks_per_agent = 1};
     layout.transport = [] { return make_faulty(test::loopback(), {.corrupt = 1}); };
     Cluster cluster(layout);
@@ -224,10 +225,10 @@ TEST(EngineCollectives, ACorruptFrameEndsTheJobByName) {
 TEST(EngineCollectives, APeerThatStallsStopsNothingThatGoesToOthers) {
   Cluster cluster(3, 1);
   TensorSpec spec;
-  spec.count = 200 * kChunk;
+  spec.count = 200 * kChunkElements;
   spec.kind = CollectiveKind::kScatter;
   spec.op = ReduceOp::kNone;
-  cluster.add_tensor(0, spec, kChunk, Algorithm::kDirect);
+  cluster.add_tensor(0, spec, kChunkElements, Algorithm::kDirect);
   cluster.turn(50);
   for (uint32_t agent = 0; agent < 3; ++agent) cluster.post(agent, 0, 0, 1);
   cluster.nodes[1]->engine.do_work();  // gives its credit, so that frames are sent to it

@@ -14,7 +14,7 @@ namespace {
 
 using test::CompressedCase;
 using test::CompressedCluster;
-using test::kCount;
+using test::kClusterCount;
 
 std::vector<CompressedCase> every_case() {
   std::vector<CompressedCase> cases;
@@ -48,21 +48,21 @@ TEST_P(EveryCodec, AllRanksGetTheSameBitsRoundAfterRound) {
 // the rest over the rounds.
 TEST_P(EveryCodec, ResultsFollowTheGradients) {
   CompressedCluster cluster({.agents = 2, .ranks_per_agent = 1}, GetParam());
-  std::vector<double> results(kCount);
-  std::vector<double> gradients(kCount);
+  std::vector<double> results(kClusterCount);
+  std::vector<double> gradients(kClusterCount);
   for (uint64_t round = 1; round <= 12; ++round) {
     ASSERT_NO_FATAL_FAILURE(cluster.run_round(round));
     const std::vector<float> result = cluster.result(0, 0);
-    for (uint64_t i = 0; i < kCount; ++i) results[i] += result[i];
+    for (uint64_t i = 0; i < kClusterCount; ++i) results[i] += result[i];
     for (uint32_t rank = 0; rank < cluster.world(); ++rank) {
       const std::vector<float> gradient = CompressedCluster::gradient(rank, round);
-      for (uint64_t i = 0; i < kCount; ++i) gradients[i] += gradient[i];
+      for (uint64_t i = 0; i < kClusterCount; ++i) gradients[i] += gradient[i];
     }
   }
   double product = 0;
   double a = 0;
   double b = 0;
-  for (uint64_t i = 0; i < kCount; ++i) {
+  for (uint64_t i = 0; i < kClusterCount; ++i) {
     product += results[i] * gradients[i];
     a += results[i] * results[i];
     b += gradients[i] * gradients[i];

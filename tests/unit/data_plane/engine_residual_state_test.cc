@@ -13,27 +13,28 @@ namespace {
 
 using test::CompressedCase;
 using test::CompressedCluster;
-using test::kCount;
+using test::kClusterCount;
 using testing::HasSubstr;
 
 const test::Layout kFourRanks{.agents = 2, .ranks_per_agent = 2};
 
 std::vector<double> sum_of_gradients(uint32_t world, uint64_t rounds) {
-  std::vector<double> sum(kCount);
+  std::vector<double> sum(kClusterCount);
   for (uint64_t round = 1; round <= rounds; ++round)
     for (uint32_t rank = 0; rank < world; ++rank) {
       const std::vector<float> gradient = CompressedCluster::gradient(rank, round);
-      for (uint64_t i = 0; i < kCount; ++i) sum[i] += gradient[i];
+      for (uint64_t i = 0; i < kClusterCount; ++i) sum[i] += gradient[i];
     }
   return sum;
 }
 
 void expect_near(const std::vector<double>& got, const std::vector<double>& wanted) {
-  for (uint64_t i = 0; i < kCount; ++i) ASSERT_NEAR(got[i], wanted[i], 2e-3) << "element " << i;
+  for (uint64_t i = 0; i < kClusterCount; ++i)
+    ASSERT_NEAR(got[i], wanted[i], 2e-3) << "element " << i;
 }
 
 std::vector<double> plus(std::vector<double> a, const std::vector<float>& b) {
-  for (uint64_t i = 0; i < kCount; ++i) a[i] += b[i];
+  for (uint64_t i = 0; i < kClusterCount; ++i) a[i] += b[i];
   return a;
 }
 
@@ -42,7 +43,7 @@ class Memories : public testing::TestWithParam<CompressedCase> {};
 // The guarantee of error feedback: results and the ranks' shares add up to all gradients.
 TEST_P(Memories, ResultsAndSharesAddUpToTheGradients) {
   CompressedCluster cluster(kFourRanks, GetParam());
-  std::vector<double> results(kCount);
+  std::vector<double> results(kClusterCount);
   for (uint64_t round = 1; round <= 3; ++round) {
     ASSERT_NO_FATAL_FAILURE(cluster.run_round(round));
     results = plus(results, cluster.result(0, 0));
@@ -50,7 +51,7 @@ TEST_P(Memories, ResultsAndSharesAddUpToTheGradients) {
   cluster.start(CompressedCluster::memory(SubmissionKind::kReadResidualState));
   ASSERT_NO_FATAL_FAILURE(cluster.finish());
   std::vector<double> sum = cluster.total();
-  for (uint64_t i = 0; i < kCount; ++i) sum[i] += results[i];
+  for (uint64_t i = 0; i < kClusterCount; ++i) sum[i] += results[i];
   expect_near(sum, sum_of_gradients(4, 3));
 }
 
@@ -65,8 +66,9 @@ TEST_P(Memories, SharesMayBeDealtOutAnew) {
   const std::vector<double> kept = cluster.total();
   cluster.for_each_rank([&](uint32_t agent, uint32_t local) {
     const bool all = agent == 1 && local == 1;
-    cluster.put(agent, local,
-                all ? std::vector<float>(kept.begin(), kept.end()) : std::vector<float>(kCount));
+    cluster.put(
+        agent, local,
+        all ? std::vector<float>(kept.begin(), kept.end()) : std::vector<float>(kClusterCount));
   });
   cluster.start(CompressedCluster::memory(SubmissionKind::kWriteResidualState));
   ASSERT_NO_FATAL_FAILURE(cluster.finish());
@@ -85,7 +87,7 @@ TEST_P(Memories, ScaledBeforeTheRoundTheyAreHalfAsMuch) {
   std::vector<double> half = cluster.total();
   for (double& value : half) value /= 2;
   cluster.for_each_rank([&](uint32_t agent, uint32_t local) {
-    cluster.put(agent, local, std::vector<float>(kCount));
+    cluster.put(agent, local, std::vector<float>(kClusterCount));
   });
   cluster.start(CompressedCluster::posted(0.5));
   ASSERT_NO_FATAL_FAILURE(cluster.finish());
@@ -138,18 +140,19 @@ TEST_P(Momentum, IsMaskedReadAndWritten) {
   const std::vector<float> gradient = CompressedCluster::gradient(1, 1);
   const std::vector<float> momentum = cluster.result(1, 0);
   uint64_t sent = 0;
-  for (uint64_t i = 0; i < kCount; ++i) {
+  for (uint64_t i = 0; i < kClusterCount; ++i) {
     if (momentum[i] == 0) ++sent;
     ASSERT_TRUE(momentum[i] == 0 || momentum[i] == gradient[i]) << i;
   }
   EXPECT_NEAR(static_cast<double>(sent), 100, 40);
-  for (uint32_t agent = 0; agent < 2; ++agent) cluster.put(agent, 0, std::vector<float>(kCount, 3));
+  for (uint32_t agent = 0; agent < 2; ++agent)
+    cluster.put(agent, 0, std::vector<float>(kClusterCount, 3));
   cluster.start(
       CompressedCluster::memory(SubmissionKind::kWriteResidualState, ResidualStatePart::kMomentum));
   ASSERT_NO_FATAL_FAILURE(cluster.finish());
   cluster.start(read);
   ASSERT_NO_FATAL_FAILURE(cluster.finish());
-  EXPECT_EQ(cluster.result(0, 0), std::vector<float>(kCount, 3));
+  EXPECT_EQ(cluster.result(0, 0), std::vector<float>(kClusterCount, 3));
 }
 
 INSTANTIATE_TEST_SUITE_P(Selections, Momentum,
@@ -169,16 +172,16 @@ INSTANTIATE_TEST_SUITE_P(Selections, Momentum,
 TEST(MemoryRounds, WithoutAMemoryAWrittenResidualIsSentNext) {
   CompressedCluster cluster(kFourRanks, {"fp16", Communicator::kAllReduce});
   cluster.for_each_rank([&](uint32_t agent, uint32_t local) {
-    cluster.put(agent, local, std::vector<float>(kCount, 0.25F));
+    cluster.put(agent, local, std::vector<float>(kClusterCount, 0.25F));
   });
   cluster.start(CompressedCluster::memory(SubmissionKind::kWriteResidualState));
   ASSERT_NO_FATAL_FAILURE(cluster.finish());
   cluster.for_each_rank([&](uint32_t agent, uint32_t local) {
-    cluster.put(agent, local, std::vector<float>(kCount, 1));
+    cluster.put(agent, local, std::vector<float>(kClusterCount, 1));
   });
   cluster.start(CompressedCluster::posted());
   ASSERT_NO_FATAL_FAILURE(cluster.finish());
-  EXPECT_EQ(cluster.result(0, 0), std::vector<float>(kCount, 5));
+  EXPECT_EQ(cluster.result(0, 0), std::vector<float>(kClusterCount, 5));
 }
 
 TEST(MemoryRounds, RanksOfANodeThatDisagreeAreNamed) {
@@ -213,7 +216,7 @@ TEST(Gate, NamesRankTensorAndFirstElement) {
   for (const uint32_t bad_rank : {2u, 3u}) {
     CompressedCluster cluster(kFourRanks, {"onebit:nan=stop", Communicator::kAllGather});
     cluster.for_each_rank([&](uint32_t agent, uint32_t local) {
-      std::vector<float> gradient(kCount, 1);
+      std::vector<float> gradient(kClusterCount, 1);
       if (2 * agent + local == bad_rank) gradient[777] = gradient[900] = NAN;
       cluster.put(agent, local, gradient);
     });
@@ -241,7 +244,7 @@ TEST(Fidelity, IsWhatTheDefinitionsSay) {
     const std::vector<double> dense = [&] {
       std::vector<double> all = sum_of_gradients(4, round);
       const std::vector<double> before = sum_of_gradients(4, round - 1);
-      for (uint64_t i = 0; i < kCount; ++i) all[i] -= before[i];
+      for (uint64_t i = 0; i < kClusterCount; ++i) all[i] -= before[i];
       return all;
     }();
     const std::vector<float> result = cluster.result(0, 0);
@@ -250,7 +253,7 @@ TEST(Fidelity, IsWhatTheDefinitionsSay) {
     double result_square = 0;
     double error_square = 0;
     const uint64_t first = round / 2 % 4 * test::kPartition;
-    for (uint64_t i = first; i < std::min(first + test::kPartition, kCount); ++i) {
+    for (uint64_t i = first; i < std::min(first + test::kPartition, kClusterCount); ++i) {
       product += dense[i] * result[i];
       dense_square += dense[i] * dense[i];
       result_square += static_cast<double>(result[i]) * result[i];

@@ -21,11 +21,11 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr uint64_t kPartition = 200'000;  // 400,016 bytes as half floats: two frames
-constexpr uint64_t kBytes = kPayloadHeaderBytes + 2 * kPartition;
+constexpr uint64_t kHostilePartition = 200'000;  // 400,016 bytes as half floats: two frames
+constexpr uint64_t kBytes = kPayloadHeaderBytes + 2 * kHostilePartition;
 
 CompressionPlan half_floats() {
-  return {parse_compression("fp16").take(), Communicator::kPs, kPartition, 0};
+  return {parse_compression("fp16").take(), Communicator::kPs, kHostilePartition, 0};
 }
 
 // ---- a shard with partitions 0 and 2 of three; two agents push
@@ -33,16 +33,16 @@ CompressionPlan half_floats() {
 class BadPayload : public testing::Test {
  protected:
   BadPayload() {
-    plan_.collective.count = 3 * kPartition;
+    plan_.collective.count = 3 * kHostilePartition;
     plan_.collective.agents = 2;
     plan_.collective.shards = 2;
     plan_.name = "t";
     plan_.mode = parse_mode("ps:sync").take();
     plan_.compression = half_floats();
     tensor_ = make_shard_tensor(plan_, *transport_).take();
-    const std::vector<float> values(kPartition, 1.5F);
-    const auto codec = make_codec(plan_.compression.spec, {.count_max = kPartition});
-    payload_.resize(codec->payload_bytes_max(kPartition));
+    const std::vector<float> values(kHostilePartition, 1.5F);
+    const auto codec = make_codec(plan_.compression.spec, {.count_max = kHostilePartition});
+    payload_.resize(codec->payload_bytes_max(kHostilePartition));
     payload_.resize(codec->encode({.gradient = values}, payload_));
     header_.kind = static_cast<uint8_t>(FrameKind::kReduce);
     header_.codec = static_cast<uint8_t>(CodecId::kFp16);

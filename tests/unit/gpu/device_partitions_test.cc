@@ -19,7 +19,7 @@ namespace {
 
 using test::CompressedCase;
 using test::CompressedCluster;
-using test::kCount;
+using test::kClusterCount;
 using test::kPartition;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -82,8 +82,8 @@ void put_on_device(test::Node& node, AddTensor& add, uint32_t agent, uint32_t ag
   std::vector<std::byte*> done;
   for (uint32_t rank = 0; rank < add.shape.local_size; ++rank) {
     const DeviceRankBuffer& rank_buffer = memory.device->rank_buffer(rank);
-    node.rank_buffers_elsewhere.push_back(
-        reinterpret_cast<float*>(map_share(rank_buffer.memory.handle, kCount * sizeof(float))));
+    node.rank_buffers_elsewhere.push_back(reinterpret_cast<float*>(
+        map_share(rank_buffer.memory.handle, kClusterCount * sizeof(float))));
     done.push_back(map_share(rank_buffer.done, 2 * sizeof(uint64_t)));
   }
   node.settle = [done] {
@@ -106,8 +106,8 @@ test::Layout layout(uint32_t agents, uint32_t ranks_per_agent, uint32_t on_devic
 std::vector<std::vector<uint32_t>> bits_of(CompressedCluster& cluster) {
   std::vector<std::vector<uint32_t>> all;
   cluster.for_each_rank([&](uint32_t agent, uint32_t local) {
-    std::vector<uint32_t>& bits = all.emplace_back(kCount);
-    std::memcpy(bits.data(), cluster.result(agent, local).data(), kCount * sizeof(float));
+    std::vector<uint32_t>& bits = all.emplace_back(kClusterCount);
+    std::memcpy(bits.data(), cluster.result(agent, local).data(), kClusterCount * sizeof(float));
   });
   return all;
 }
@@ -325,13 +325,14 @@ TEST(DevicePartitions, WhatIsNotDoneThereIsRefusedByName) {
       {"int8:fidelity=10", Communicator::kAllGather, "the processor looks at"},
   };
   for (const auto& one : cases) {
-    const Status status = fits_device("tensor t", plan_of(one.spec, one.communicator), kCount);
+    const Status status =
+        fits_device("tensor t", plan_of(one.spec, one.communicator), kClusterCount);
     EXPECT_EQ(status.message().find("GB-D628 NOT_ON_GPU: tensor t: what is sent as"), 0U)
         << one.spec;
     EXPECT_THAT(status.message(), HasSubstr(one.says)) << one.spec;
   }
   for (const Communicator communicator : {Communicator::kAllGather, Communicator::kPs})
-    EXPECT_TRUE(fits_device("tensor t", plan_of("int8", communicator), kCount).ok());
+    EXPECT_TRUE(fits_device("tensor t", plan_of("int8", communicator), kClusterCount).ok());
 }
 
 TEST(DevicePartitions, NoMemoryIsOneLine) {
@@ -341,7 +342,7 @@ TEST(DevicePartitions, NoMemoryIsOneLine) {
     auto tensor = make_tensor(node, add);
     ASSERT_TRUE(tensor.ok());
     double_of("full");
-    says = DevicePartitions::make(tensor.value(), {add.plan.compression(), kCount, 0, 2})
+    says = DevicePartitions::make(tensor.value(), {add.plan.compression(), kClusterCount, 0, 2})
                .status()
                .message();
     double_of("streams");

@@ -19,7 +19,7 @@ namespace {
 
 using test::CompressedCase;
 using test::CompressedCluster;
-using test::kCount;
+using test::kClusterCount;
 using test::Layout;
 using testing::SizeIs;
 
@@ -94,16 +94,16 @@ class ByHand {
  public:
   ByHand(const CompressedCluster& cluster, const Layout& layout) : layout_(layout) {
     partition_ = cluster.plan().partition_elements;
-    for (uint64_t first = 0; first < kCount; first += partition_)
+    for (uint64_t first = 0; first < kClusterCount; first += partition_)
       partitions_.emplace_back(cluster.plan().spec, static_cast<uint32_t>(first / partition_),
-                               std::min(partition_, kCount - first), layout);
+                               std::min(partition_, kClusterCount - first), layout);
   }
 
   std::vector<float> round(uint64_t round, float residual_scale, float divisor) {
-    std::vector<std::vector<float>> nodes(layout_.agents, std::vector<float>(kCount));
+    std::vector<std::vector<float>> nodes(layout_.agents, std::vector<float>(kClusterCount));
     for (uint32_t rank = 0; rank < layout_.world(); ++rank) {
       const std::vector<float> gradient = CompressedCluster::gradient(rank, round);
-      for (uint64_t i = 0; i < kCount; ++i) nodes[layout_.agent_of(rank)][i] += gradient[i];
+      for (uint64_t i = 0; i < kClusterCount; ++i) nodes[layout_.agent_of(rank)][i] += gradient[i];
     }
     std::vector<float> result;
     for (size_t partition = 0; partition < partitions_.size(); ++partition) {
@@ -235,7 +235,7 @@ TEST(PsSync, WhatIsNotFiniteIsSeenByAll) {
   CompressedCluster cluster(layout, {"onebit", Communicator::kPs});
   ASSERT_NO_FATAL_FAILURE(cluster.run_round(1));
   cluster.for_each_rank([&](uint32_t agent, uint32_t local) {
-    std::vector<float> values(kCount, 1);
+    std::vector<float> values(kClusterCount, 1);
     if (agent == 1) values[300] = std::numeric_limits<float>::quiet_NaN();
     cluster.put(agent, local, values);
   });

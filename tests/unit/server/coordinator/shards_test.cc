@@ -15,7 +15,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr uint64_t kFirst = 11;  // shards
-constexpr uint64_t kSecond = 12;
+constexpr uint64_t kSecondShard = 12;
 
 v1::TensorSpec on_shards(const std::string& mode, uint64_t count = 1 << 20) {
   v1::TensorSpec spec = make_spec("w", count);
@@ -27,7 +27,7 @@ class Shards : public testing::Test {
  protected:
   void start(int shards = 2) {
     if (shards > 0) cluster.shard(kFirst, "shard-a");
-    if (shards > 1) cluster.shard(kSecond, "shard-b");
+    if (shards > 1) cluster.shard(kSecondShard, "shard-b");
     job = cluster.start_job("train", 2);
   }
   void register_by_all(const v1::TensorSpec& spec) {
@@ -58,7 +58,7 @@ class KeptShards : public Shards {
 
 // Expect: a job is told of all shards that it can reach, in one order, and they of it.
 TEST_F(Shards, AJobTakesThoseThereAre) {
-  cluster.shard(kSecond, "shard-b");
+  cluster.shard(kSecondShard, "shard-b");
   cluster.shard(kFirst, "shard-a");
   cluster.shard(13, "far", {{"other", "x"}});
   cluster.hello(1, "node-a");
@@ -66,7 +66,7 @@ TEST_F(Shards, AJobTakesThoseThereAre) {
   cluster.clear();
   cluster.join(1, "train", 0, 2);
   cluster.join(2, "train", 1, 2);
-  for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst, kSecond}) {
+  for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst, kSecondShard}) {
     ASSERT_THAT(cluster.inbox[node], SizeIs(1)) << node;
     const v1::JobStarted& started = cluster.inbox[node][0].job_started();
     ASSERT_EQ(started.shards_size(), 2);
@@ -82,7 +82,7 @@ TEST_F(Shards, AJobTakesThoseThereAre) {
 TEST_F(Shards, APlanSpreadsATensorEvenly) {
   start();
   register_by_all(on_shards("ps:async"));
-  for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst, kSecond}) {
+  for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst, kSecondShard}) {
     const v1::ReadyTensor& ready = cluster.last(node).tensors_ready().tensors(0);
     EXPECT_EQ(ready.algorithm(), uint32_t(Algorithm::kShards));
     EXPECT_EQ(ready.spec().mode(), "ps:async");
@@ -126,7 +126,7 @@ TEST_F(Shards, PayloadsGoThroughThem) {
   v1::TensorSpec spec = on_shards("ps:sync", 5 << 20);
   spec.set_compression("onebit");
   register_by_all(spec);
-  for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst, kSecond}) {
+  for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst, kSecondShard}) {
     const v1::ReadyTensor& ready = cluster.last(node).tensors_ready().tensors(0);
     EXPECT_EQ(ready.algorithm(), uint32_t(Algorithm::kShards));
     EXPECT_EQ(ready.communicator(), "ps");
@@ -190,7 +190,7 @@ TEST_F(Shards, ALostOneEndsTheJobsThatUseIt) {
   start();
   register_by_all(on_shards("ps:sync"));
   cluster.clear();
-  cluster.drop(kSecond);
+  cluster.drop(kSecondShard);
   for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst})
     EXPECT_THAT(error_of(cluster.last(node)), AllOf(HasSubstr("GB-P103"), HasSubstr("shard-b")));
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "failed");
@@ -205,7 +205,7 @@ TEST_F(KeptShards, ALostOneThatHasCopiesElsewhere) {
   start();
   register_by_all(on_shards("ps:async,replicas=2"));
   cluster.clear();
-  cluster.drop(kSecond);
+  cluster.drop(kSecondShard);
   for (const uint64_t node : {uint64_t{1}, uint64_t{2}, kFirst, kThird, kFourth}) {
     const v1::ShardLost& lost = cluster.last(node).shard_lost();
     EXPECT_EQ(lost.job_id(), job);
@@ -236,7 +236,7 @@ TEST_P(CopiesByDefault, AKilledShardIsLostAndTheJobRuns) {
   v1::TensorSpec spec = on_shards(words.substr(0, slash));
   if (slash != std::string::npos) spec.set_compression(words.substr(slash + 1));
   register_by_all(spec);
-  cluster.drop(kSecond);
+  cluster.drop(kSecondShard);
   EXPECT_EQ(cluster.last(1).shard_lost().shard(), 1u);
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
 }
@@ -247,7 +247,7 @@ INSTANTIATE_TEST_SUITE_P(Parameters, CopiesByDefault,
 TEST_F(Shards, ParametersOfWhichOneCopyWasAskedForAreLost) {
   start();
   register_by_all(on_shards("ps:async,replicas=1"));
-  cluster.drop(kSecond);
+  cluster.drop(kSecondShard);
   EXPECT_THAT(error_of(cluster.last(1)), HasSubstr("GB-P103"));
 }
 
@@ -258,7 +258,7 @@ TEST_F(Shards, ALostOneEndsAJobThatHasNotOnlyCopies) {
   v1::TensorSpec single = on_shards("ps:sync");
   single.set_name("single");
   register_by_all(single);
-  cluster.drop(kSecond);
+  cluster.drop(kSecondShard);
   EXPECT_THAT(error_of(cluster.last(1)), HasSubstr("GB-P103"));
 }
 
@@ -272,7 +272,7 @@ TEST_F(Shards, CopiesNeedTwo) {
 TEST_F(Shards, ALostOneThatNobodyUsesIsNoHarm) {
   start();
   cluster.make_ready(job, 2, make_spec("dense", 100));
-  cluster.drop(kSecond);
+  cluster.drop(kSecondShard);
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
   EXPECT_THAT(refusal(on_shards("ps:sync")), AllOf(HasSubstr("GB-P103"), HasSubstr("shard-b")));
 }

@@ -23,7 +23,7 @@ uint64_t ring_chunk(const v1::TensorSpec& spec, uint32_t agents, uint64_t chunk_
 
 uint64_t chunks(uint64_t count, uint64_t elements) { return (count + elements - 1) / elements; }
 
-struct Row {
+struct SizeRow {
   uint64_t count;
   DType dtype;
   uint32_t agents;
@@ -32,7 +32,7 @@ struct Row {
 };
 
 TEST(Planner, KnownSizes) {
-  const Row rows[] = {
+  const SizeRow rows[] = {
       {0, DType::kF32, 4, kTarget, 1},
       {1, DType::kF32, 4, kTarget, 1},
       {16383, DType::kF32, 4, kTarget, 16383},  // below 4 * 16 KiB: one chunk
@@ -44,7 +44,7 @@ TEST(Planner, KnownSizes) {
       {1 << 22, DType::kU8, 1, 4 << 20, 1 << 20},  // never above a frame's payload
       {1 << 22, DType::kF64, 1, 1, 64},            // never below an alignment unit
   };
-  for (const Row& row : rows) {
+  for (const SizeRow& row : rows) {
     const auto spec = make_spec("t", row.count, row.dtype);
     EXPECT_EQ(ring_chunk(spec, row.agents, row.chunk_bytes), row.expected)
         << row.count << " on " << row.agents;

@@ -1,8 +1,8 @@
 """Measures how long the sentences of pages and comments are, and names what is hard to read.
 
-    scripts/check_prose.py             pages and comments over the limits; exit status 1 when there are any
-    scripts/check_prose.py --all       the figures of every page and folder
-    scripts/check_prose.py FILE...     these files only
+    scripts/checks/prose.py             pages and comments over the limits; exit status 1 when there are any
+    scripts/checks/prose.py --all       the figures of every page and folder
+    scripts/checks/prose.py FILE...     these files only
 
 A page is a Markdown file. Comments are counted by folder: `//` comments of C++ and docstrings of Python.
 Code blocks, tables, headings and quoted output do not count. The limits are those of CONTRIBUTING.md:

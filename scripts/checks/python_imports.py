@@ -1,7 +1,7 @@
 """Checks that no modules of the gradbus Python package import each other in a circle. Exit status 1 if some do.
 
-    scripts/check_python_imports.py             the package of this repository
-    scripts/check_python_imports.py FOLDER      another package
+    scripts/checks/python_imports.py             the package of this repository
+    scripts/checks/python_imports.py FOLDER      another package
 
 Every import counts: at the top of a module, inside a function, and for type checkers alone. An import inside a
 function often hides a circle.

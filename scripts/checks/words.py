@@ -1,6 +1,6 @@
 """Refuses words that this project has replaced by those of the field (docs/concepts/glossary.md).
 
-    scripts/check_words.py             every tracked source and page; exit status 1 when one has a retired word
+    scripts/checks/words.py             every tracked source and page; exit status 1 when one has a retired word
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RETIRED = [
     (r"\bset_(before|after)\(0|\b(spec|reduction|packet)\.(before|after)\b", "prescale, postscale", _CPP),
 ]
 RETIRED_FILES = re.compile(r"(^|/)(life|lobby|roll|cell|exchange)\.(cc|h)$|(^|/)_(moves|memory|shard_memory)\.py$")
-SKIPPED = ("LICENSE", "scripts/check_words.py")
+SKIPPED = ("LICENSE", "scripts/checks/words.py")
 
 
 def check(path: str, text: str) -> list[str]:
