@@ -8,6 +8,7 @@ from typing import Any
 
 from .._errors import GradbusError, bad_argument, error_in
 from .._gradients import broadcast_arrays
+from .._objects import compare_lists
 from ..elastic import Saved
 from .common import elastic
 
@@ -45,6 +46,8 @@ class VariablesState(elastic.State):
 
     def _share(self) -> None:
         named = [(str(index), array) for index, array in enumerate(self._read())]
+        kinds = [f"{array.dtype}{list(array.shape)}" for _, array in named]
+        compare_lists(kinds, "variable", "elastic/variables")  # else ranks wait for each other
         self._write(broadcast_arrays("elastic/variables", named, 0))
         super()._share()
 

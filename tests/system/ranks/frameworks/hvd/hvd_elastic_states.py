@@ -171,6 +171,9 @@ def check_refusals():
         tf.compat.v1.get_variable("v", initializer=1.0)
         with pytest.raises(hvd.HorovodInternalError, match="there is no session"):
             hvd.elastic.TensorFlowState().sync()
+    if hvd.size() > 1:
+        with pytest.raises(hvd.HorovodInternalError, match=r"variable 2 is none on rank 0, and float32\[\] on rank 1"):
+            hvd.elastic.TensorFlowState([tf.Variable(1.0) for _ in range(1 + RANK)]).sync()
     state = hvd.elastic.TensorFlowState([tf.Variable(1.0)])
     state.commit()
     state.variables.append(tf.Variable(2.0))
