@@ -154,3 +154,12 @@ def error_of(code: int, message: str) -> GradbusError:
 def bad_argument(what: str, next_step: str) -> InvalidError:
     """An InvalidError in the form that all messages have."""
     return InvalidError(f"GB-O900 BAD_ARGUMENT: {what} | next: {next_step}")
+
+
+def error_in(text: str) -> GradbusError | None:
+    """The error of Gradbus in the text of a framework's error, of the class whose name is in front of it."""
+    found = re.search(r"(?:\b([A-Za-z]+Error): )?(GB-[A-Z]\d{3} [A-Z_]+: .*)", text)
+    if found is None:
+        return None
+    named = (row for row in _CLASSES.values() if row.__name__ == found[1])
+    return next(named, GradbusError)(found[2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import pathlib
 
 import conftest
@@ -22,6 +23,12 @@ def python() -> str:
     if not PYTHON.exists():
         pytest.skip(f"{PYTHON} is missing: run scripts/setup.sh --frameworks")
     return str(PYTHON)
+
+
+def with_torch() -> tuple[str, str]:
+    """(the Python of PyTorch, its PYTHONPATH with the Keras of python())."""
+    folder = next((pathlib.Path(python()).parents[1] / "lib").glob("python3*/site-packages"))
+    return f"{rigs.REPOSITORY}/.venv/bin/python3", f"{os.environ['PYTHONPATH']}:{folder}"
 
 
 def finished(command: list[str], environment: dict[str, str]) -> tuple[int, str]:

@@ -1,16 +1,10 @@
 """gradbus.keras with real Keras 3 on its backends, and with Keras 2, on ranks of two agents."""
 
-import os
-
 import conftest
 import framework_runs
 import pytest
-import rig as rigs
 
 PROGRAM = "frameworks/keras_training.py"
-
-
-SITE_PACKAGES = next((framework_runs.PYTHON.parents[1] / "lib").glob("python3*/site-packages"), None)
 
 
 def run(cluster, folder, backend: str, size: int, python: str, **variables: str) -> None:
@@ -30,9 +24,8 @@ def test_keras2(two_agents, tmp_path):
 
 # Keras of .venv-frameworks beside the PyTorch of .venv.
 def test_training_on_torch(two_agents, tmp_path):
-    framework_runs.python()
-    path = f"{os.environ['PYTHONPATH']}:{SITE_PACKAGES}"
-    run(two_agents, tmp_path, "torch", 2, f"{rigs.REPOSITORY}/.venv/bin/python3", PYTHONPATH=path)
+    python, path = framework_runs.with_torch()
+    run(two_agents, tmp_path, "torch", 2, python, PYTHONPATH=path)
 
 
 @pytest.mark.parametrize("backend, size", [("tensorflow", 2), ("jax", 4)])

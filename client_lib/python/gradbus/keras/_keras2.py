@@ -140,6 +140,23 @@ def _passes_of(optimizer: Any) -> Passes:
     return made  # from_config() makes an optimizer without any
 
 
+def hidden_variables(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
+    """Those that variables() leaves out: the scale of the loss, learning rates, and gradients of passes before a step.
+
+    ``variables``: of the model.
+    """
+    found = [*getattr(getattr(optimizer, "_loss_scale", None), "_weights", {}).values()]
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    legacy = getattr(inner, "_hyper", {})
+    hypers = [getattr(inner, "_learning_rate", None), *(legacy[name] for name in sorted(legacy))]
+    found += [one for one in hypers if isinstance(one, tf.Variable)]
+    step = getattr(optimizer, "_gradbus_step", None)
+    if step is not None and step.passes > 1:
+        passes = _passes_of(optimizer)
+        found += [passes.counter, *map(passes._sum_of, variables)]
+    return found
+
+
 def _allreduce(self: Any, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:  # noqa: A002
     """The gradients of all ranks. apply_gradients() will not exchange them again."""
     step = self._gradbus_step

@@ -28,8 +28,8 @@ Function = Callable[..., Sequence[Any]]
 def run(function: Function, tensors: Sequence[Any], dtypes: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
     """What ``function`` makes of the tensors' values; ``shapes``: of the results, None where unknown.
 
-    In a graph it is a stateful operation, so tf.function keeps the order of the program. Errors of a graph are raised
-    by TensorFlow, with the same text. Otherwise they are those of Gradbus and of TensorFlow at once.
+    In a graph it is a stateful operation, so tf.function keeps the order of the program. Errors are those of Gradbus
+    and of TensorFlow at once. In sessions of tf.compat.v1 they are TensorFlow's, with the same text.
     """
     if tf.executing_eagerly():
         with as_tensorflow_errors():

@@ -1,14 +1,18 @@
 """Errors of operations that are those of Gradbus and of tf.errors at once, as scripts for Horovod expect them.
 
 TensorFlow makes its own errors of those inside graphs: InvalidArgumentError of InvalidError, and else UnknownError.
+Those of a tf.function become errors of Gradbus, too, where they leave it. Those of sessions of tf.compat.v1 do not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import atomic_function
 
 from .. import _errors
 
@@ -58,3 +62,56 @@ def as_tensorflow_errors() -> Iterator[None]:
         raise MismatchError(str(error)).with_traceback(error.__traceback__) from None
     except _errors.InvalidError as error:
         raise InvalidError(str(error)).with_traceback(error.__traceback__) from None
+
+
+class _InGraph(_TextOnly):
+    """Of an error inside a tf.function. The text is TensorFlow's, which says where in the graph."""
+
+    @property
+    def what(self) -> str:
+        """The message of Gradbus without what to do next."""
+        return (_errors.error_in(str(self)) or _errors.GradbusError(str(self))).what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return error_in_graph, (self.plain(None, None, str(self)),)
+
+    plain: type[tf.errors.OpError]  # TensorFlow's class for it
+
+
+@functools.cache
+def _class_in_graph(ours: type, plain: type) -> Any:
+    """One that is both. Ranks that disagree are a FailedPreconditionError, too, as outside of graphs."""
+    bases = (MismatchError,) if ours is _errors.MismatchError else (ours,)
+    return type(ours.__name__, (_InGraph, *bases, plain), {"__module__": __name__, "plain": plain})
+
+
+def error_in_graph(error: tf.errors.OpError) -> Exception:
+    """The same error, also as one of Gradbus if it comes from there."""
+    found = _errors.error_in(str(error))
+    if found is None:
+        return error  # type: ignore[no-any-return,unused-ignore]
+    return _class_in_graph(type(found), type(error))(str(error))  # type: ignore[no-any-return]
+
+
+def _see_errors_of_functions() -> None:
+    """Python's ``except`` looks at the class alone, so TensorFlow's error is replaced where it leaves a tf.function."""
+    place = getattr(atomic_function, "InterpolateRuntimeError", None)  # private: without it errors stay TensorFlow's
+    leave = getattr(place, "__exit__", None)
+    if place is None or leave is None:
+        return
+
+    @functools.wraps(leave)
+    def replace(self: Any, kind: Any, error: Any, traceback: Any) -> Any:
+        result = leave(self, kind, error, traceback)  # adds where in the graph to the text
+        made = error_in_graph(error) if isinstance(error, tf.errors.OpError) else error
+        if made is error:
+            return result
+        try:
+            raise made.with_traceback(traceback) from None
+        finally:
+            del made, error, traceback  # the exception holds this frame, which must not hold it
+
+    place.__exit__ = replace
+
+
+_see_errors_of_functions()

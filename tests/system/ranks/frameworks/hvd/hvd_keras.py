@@ -195,7 +195,6 @@ def check_refusals():
         ("backward_passes_per_step=0", lambda: hvd_tf.DistributedOptimizer(sgd(0.5), backward_passes_per_step=0)),
         ("needs Keras 2", lambda: hvd.load_model("file.keras", legacy_opts=True)),
         ("keeps no list of variables", lambda: hvd.broadcast_global_variables(0)),
-        ("models of PyTorch only", lambda: hvd.elastic.KerasState(None)),
         ("both given", lambda: hvd.allreduce(1.0, average=True, op=hvd.Sum)),
     ):  # fmt: skip
         with pytest.raises(hvd.HorovodInternalError, match=f"GB-O900.*{words}.* \\| next: "):

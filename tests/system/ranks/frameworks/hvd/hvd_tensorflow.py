@@ -228,8 +228,6 @@ def check_refusals():
         ("outside of a graph", lambda: hvd.broadcast_global_variables(0)),
         ("process set 99", lambda: hvd.size_op(99)),
         ("cannot add zeros", hvd.join),
-        ("models of PyTorch only", lambda: hvd.elastic.run(print)),
-        ("models of PyTorch only", lambda: hvd.elastic.TensorFlowKerasState(None)),
         ("is no path", lambda: hvd.start_timeline(3)),
     ):  # fmt: skip
         with pytest.raises(hvd.HorovodInternalError, match=f"GB-O900.*{words}.* \\| next: "):

@@ -25,7 +25,7 @@ def check_many_operations():
 
 
 def check_errors():
-    """They are errors of Gradbus and of TensorFlow. In a graph TensorFlow makes its own of them."""
+    """They are errors of Gradbus and of TensorFlow, also in tf.function. In a session they are TensorFlow's own."""
     shape, dtype = [2 + RANK, 3], tf.int32 if RANK else tf.float32
     mismatches = (
         lambda: hvd.allreduce(tf.ones(shape), name="shape"),
@@ -47,8 +47,16 @@ def check_errors():
             assert caught.value.id and caught.value.message == str(caught.value) and caught.value.code
             again = pickle.loads(pickle.dumps(caught.value))
             assert type(again) is type(caught.value) and str(again) == str(caught.value)
-            with pytest.raises(in_graphs, match="GB-"):
+            with pytest.raises(kind, match=r"GB-.* \| next: ") as in_function:
                 tf.function(call)()
+            error = in_function.value
+            assert isinstance(error, hvd.HorovodInternalError) and isinstance(error, in_graphs)
+            assert (error.id, error.code, error.what[:7]) == (caught.value.id, caught.value.code, caught.value.what[:7])
+            again = pickle.loads(pickle.dumps(error))
+            assert type(again) is type(error) and str(again) == str(error) == error.message
+    with pytest.raises(tf.errors.OpError) as caught:
+        tf.function(lambda: tf.debugging.assert_equal(RANK, SIZE))()
+    assert not isinstance(caught.value, hvd.HorovodInternalError)
 
 
 def check_rows_of_other_operations():
