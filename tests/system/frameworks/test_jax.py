@@ -23,7 +23,7 @@ def test_operations_on_two_nodes(two_agents):
     conftest.assert_all_ok(conftest.run_ranks(two_agents, framework_runs.python(), PROGRAM, 4))
 
 
-@pytest.mark.parametrize("program", ["forward"])
+@pytest.mark.parametrize("program", ["forward", "programs"])
 def test_programs(two_agents, program):
     conftest.assert_all_ok(conftest.run_ranks(two_agents, framework_runs.python(), f"frameworks/jax_{program}.py", 2))
 

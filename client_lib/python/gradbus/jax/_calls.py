@@ -6,7 +6,6 @@ process. With values it is performed at once; under a trace it becomes a call of
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import json
@@ -25,7 +24,6 @@ from .._handles import standing_for_main_thread
 from .._ops import ReduceOp
 from .._parts import name_in_group
 from .._process_sets import ProcessSet, _added, checked_root, global_process_set, session_of
-from . import _xla
 
 TARGET = "gradbus_operation"
 
@@ -69,21 +67,10 @@ def call_now(operation: dict[str, Any], arrays: Sequence[Any], shapes: Sequence[
     outputs = [np.empty(shape.shape, shape.dtype) for shape in shapes]
     if operation["numbered"]:
         operation = {**operation, "name": None}
-    _perform(operation, [np.asarray(array) for array in arrays], outputs)
+    perform(operation, [np.asarray(array) for array in arrays], outputs)
     shardings = [getattr(array, "sharding", None) for array in arrays]
     like = shardings if len(shardings) == len(outputs) else shardings[:1] * len(outputs)
     return [jax.device_put(output, sharding) for output, sharding in zip(outputs, like)]
-
-
-@functools.cache
-def register() -> None:
-    _xla.register(jax, TARGET, lambda text, inputs, outputs: _perform(parsed(text), inputs, outputs))
-    # jax.checkpoint performs operations again in the backward pass. All ranks do, so JAX may. It has no public name for
-    # this; without it, jax.checkpoint raises an error of its own.
-    with contextlib.suppress(ImportError, AttributeError):
-        from jax._src import effects, ffi
-
-        effects.remat_allowed_effects.add_type(ffi.FfiEffect)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -101,7 +88,7 @@ def process_set_of(operation: dict[str, Any]) -> ProcessSet:
     return found
 
 
-def _perform(operation: dict[str, Any], inputs: list[Any], outputs: list[Any]) -> None:
+def perform(operation: dict[str, Any], inputs: list[Any], outputs: list[Any]) -> None:
     """On NumPy arrays. Blocks until all ranks have come."""
     with standing_for_main_thread():
         _VERBS[operation["verb"]](operation, inputs, outputs, process_set_of(operation))

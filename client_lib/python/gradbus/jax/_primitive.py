@@ -1,13 +1,13 @@
 """The primitive of JAX behind every operation, and its rules: now, compiled, derivatives, ``jax.vmap``.
 
-Its parameters are the text of an operation (`_calls.py`) and a count of its derivatives. Operations are linear, so the
-tangent is the same operation on tangents. The transpose is an operation as well, so the rules compose to any order. A
-derived operation has the name of the first one with a suffix.
+Its parameter is the text of an operation (`_calls.py`). Operations are linear, so the tangent is the same operation on
+tangents. The transpose is an operation as well, so the rules compose to any order. A derived operation has the name of
+the first one with a suffix.
 """
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import functools
 import json
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from .._errors import bad_argument
 from .._how import rows_of_rank
 from .._ops import Adasum, Average, ReduceOp, Sum
 from .._process_sets import session_of
-from . import _calls
+from . import _calls, _programs, _xla
 
 _UNDEFINED = "tangent"  # the verb of a tangent that is an error as soon as something uses it
 
@@ -31,23 +31,9 @@ operation_p = Primitive("gradbus_operation")
 operation_p.multiple_results = True
 
 
-class Derivatives:
-    """Numbers the tangents and transposes of an operation: a compiled program may have several, in any order."""
-
-    def __init__(self) -> None:
-        self._numbers: collections.Counter[str] = collections.Counter()
-
-    def suffix(self, kind: str) -> str:
-        if not _calls.is_traced([]):
-            return f"/{kind}"
-        self._numbers[kind] += 1
-        number = self._numbers[kind]
-        return f"/{kind}" if number == 1 else f"/{kind}{number}"
-
-
 def call(text: str, arrays: Sequence[Any]) -> list[Any]:
     """Performs an operation now, or when the program that is being traced runs. JAX then raises its errors."""
-    return operation_p.bind(*arrays, text=text, derivatives=Derivatives())  # type: ignore[no-any-return]
+    return operation_p.bind(*arrays, text=text)  # type: ignore[no-any-return]
 
 
 def _call_derived(operation: dict[str, Any], arrays: Sequence[Any]) -> list[Any]:
@@ -65,7 +51,7 @@ def _results(operation: dict[str, Any], arrays: Sequence[Any]) -> list[jax.Shape
 
 
 @operation_p.def_impl  # type: ignore[untyped-decorator]
-def _now(*arrays: Any, text: str, derivatives: Derivatives) -> list[Any]:
+def _now(*arrays: Any, text: str) -> list[Any]:
     operation = _calls.parsed(text)
     _refuse(operation)
     return _calls.call_now(operation, arrays, _results(operation, arrays))
@@ -79,24 +65,36 @@ def _effects() -> Any:
 
 
 @operation_p.def_effectful_abstract_eval  # type: ignore[untyped-decorator]
-def _shapes(*arrays: Any, text: str, derivatives: Derivatives) -> Any:
+def _shapes(*arrays: Any, text: str) -> Any:
     operation = _calls.parsed(text)
     results = [jax.core.ShapedArray(result.shape, result.dtype) for result in _results(operation, arrays)]
     return results, set() if operation["verb"] == _UNDEFINED else _effects()
 
 
-def _compiled(context: Any, *arrays: Any, text: str, derivatives: Derivatives) -> Any:
+@functools.cache
+def _register() -> None:
+    perform = lambda text, inputs, outputs: _calls.perform(_calls.parsed(text), inputs, outputs)  # noqa: E731
+    _xla.register(jax, _calls.TARGET, perform, _programs.check_place)
+    # jax.checkpoint performs operations again in the backward pass. All ranks do, so JAX may. It has no public name for
+    # this; without it, jax.checkpoint raises an error of its own.
+    with contextlib.suppress(ImportError, AttributeError):
+        from jax._src import effects, ffi
+
+        effects.remat_allowed_effects.add_type(ffi.FfiEffect)
+
+
+def _compiled(context: Any, *arrays: Any, text: str) -> Any:
     _refuse(_calls.parsed(text))
-    _calls.register()
+    _register()
     # Results in the memory of the arguments: XLA copies one that is used later. It saves new pages in every step.
     pairs = list(zip(context.avals_in, context.avals_out))
     is_same = all((given.shape, given.dtype) == (result.shape, result.dtype) for given, result in pairs)
     aliases = {index: index for index in range(len(pairs))} if is_same else None
     rule = jax.ffi.ffi_lowering(_calls.TARGET, has_side_effect=True, operand_output_aliases=aliases)
-    return rule(context, *arrays, operation=text)
+    return rule(context, *arrays, operation=_programs.text_at_place(context.module_context, text))
 
 
-def _not_compiled(context: Any, *arrays: Any, text: str, derivatives: Derivatives) -> Any:
+def _not_compiled(context: Any, *arrays: Any, text: str) -> Any:
     raise bad_argument(
         f"jax.jit compiles for {'/'.join(context.module_context.platforms)}, where Gradbus has no operations",
         "set JAX_PLATFORMS=cpu, or call the operation outside jax.jit: arrays are copied through host memory then",
@@ -119,16 +117,16 @@ def _tangent(operation: dict[str, Any], name: str) -> dict[str, Any]:
     return {**operation, "name": name}
 
 
-def _jvp(primals: Any, tangents: Any, *, text: str, derivatives: Derivatives) -> Any:
+def _jvp(primals: Any, tangents: Any, *, text: str) -> Any:
     """Integers have no tangents. Ranks whose functions differ still have the same operation: zeros are sent."""
     operation = _calls.parsed(text)
-    results = operation_p.bind(*primals, text=text, derivatives=derivatives)
+    results = operation_p.bind(*primals, text=text)
     real = [index for index, array in enumerate(primals) if jnp.issubdtype(array.dtype, jnp.inexact)]
     changes = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
     if all(isinstance(tangents[index], ad.Zero) for index in real):
         return results, changes
     given = [ad.instantiate_zeros(tangents[index]) for index in real]
-    name = operation["name"] + derivatives.suffix("tangent")
+    name = operation["name"] + "/tangent"
     for index, change in zip(real, _call_derived(_tangent(operation, name), given)):
         changes[index] = change
     return results, changes
@@ -155,21 +153,21 @@ def _of_transpose(operation: dict[str, Any], rows: int) -> tuple[dict[str, Any],
     return operation, 1.0  # an all-reduce or all-to-all
 
 
-def _transpose(cotangents: Any, *arrays: Any, text: str, derivatives: Derivatives) -> Any:
+def _transpose(cotangents: Any, *arrays: Any, text: str) -> Any:
     operation = _calls.parsed(text)
     _refuse(operation)
     first = arrays[0].aval if ad.is_undefined_primal(arrays[0]) else arrays[0]
     back, scale = _of_transpose(operation, first.shape[0] if first.shape else 1)
     given = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
     given = given if scale == 1.0 else [cotangent * scale for cotangent in given]
-    found = _call_derived({**back, "name": operation["name"] + derivatives.suffix("backward")}, given)
+    found = _call_derived({**back, "name": operation["name"] + "/backward"}, given)
     return [one if ad.is_undefined_primal(array) else None for one, array in zip(found, arrays)]
 
 
-def _batched(arrays: Any, axes: Any, *, text: str, derivatives: Derivatives) -> Any:
+def _batched(arrays: Any, axes: Any, *, text: str) -> Any:
     """One operation for the whole batch. Adasum, whose elements depend on each other, is one for each member."""
     operation = _calls.parsed(text)
-    run: Callable[..., Any] = functools.partial(operation_p.bind, text=text, derivatives=derivatives)
+    run: Callable[..., Any] = functools.partial(operation_p.bind, text=text)
     if operation.get("op") == Adasum:
         batched = [None if axis is None else jnp.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes)]
         size = next(array.shape[0] for array in batched if array is not None)
@@ -184,5 +182,5 @@ def _batched(arrays: Any, axes: Any, *, text: str, derivatives: Derivatives) -> 
 ad.primitive_jvps[operation_p] = _jvp
 ad.primitive_transposes[operation_p] = _transpose
 batching.primitive_batchers[operation_p] = _batched
-mlir.register_lowering(operation_p, _not_compiled)
-mlir.register_lowering(operation_p, _compiled, platform="cpu")
+mlir.register_lowering(operation_p, _not_compiled, cacheable=False)
+mlir.register_lowering(operation_p, _compiled, platform="cpu", cacheable=False)
