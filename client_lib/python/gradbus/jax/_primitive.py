@@ -85,6 +85,7 @@ def _register() -> None:
 
 def _compiled(context: Any, *arrays: Any, text: str) -> Any:
     _refuse(_calls.parsed(text))
+    _check_compilable(context)
     _register()
     # Results in the memory of the arguments: XLA copies one that is used later. It saves new pages in every step.
     pairs = list(zip(context.avals_in, context.avals_out))
@@ -92,6 +93,22 @@ def _compiled(context: Any, *arrays: Any, text: str) -> Any:
     aliases = {index: index for index in range(len(pairs))} if is_same else None
     rule = jax.ffi.ffi_lowering(_calls.TARGET, has_side_effect=True, operand_output_aliases=aliases)
     return rule(context, *arrays, operation=_programs.text_at_place(context.module_context, text))
+
+
+def _check_compilable(context: Any) -> None:
+    axes = context.module_context.axis_context
+    devices = axes.mesh.size if hasattr(axes, "mesh") else getattr(axes, "num_devices", 1)
+    if devices > 1:
+        raise bad_argument(
+            f"Gradbus has no operations in programs for {devices} devices of one rank",
+            "put the arrays on one device of each rank, or call the operation outside jax.jit",
+        )
+    for given in context.avals_in:
+        if given.dtype not in _xla.DTYPES.values():
+            raise bad_argument(
+                f"Gradbus has no operations on {given.dtype} under jax.jit",
+                "convert the array to int8 or float32, or call the operation outside jax.jit",
+            )
 
 
 def _not_compiled(context: Any, *arrays: Any, text: str) -> Any:

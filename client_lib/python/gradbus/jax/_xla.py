@@ -25,10 +25,10 @@ _INTERNAL = 13  # XLA_FFI_Error_Code
 _THREADS_MAX = 512
 
 # XLA_FFI_DataType
-_DTYPES = {number: np.dtype(kind) for number, kind in {
+DTYPES = {number: np.dtype(kind) for number, kind in {
     1: np.bool_, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.uint8, 7: np.uint16, 8: np.uint32,
     9: np.uint64, 10: np.float16, 11: np.float32, 12: np.float64, 15: np.complex64, 16: ml_dtypes.bfloat16,
-    18: np.complex128,
+    18: np.complex128, 19: ml_dtypes.float8_e5m2, 20: ml_dtypes.float8_e4m3fn,
 }.items()}  # fmt: skip
 
 
@@ -99,7 +99,7 @@ class _FutureArguments(_Struct):
 def _array(buffer: _Buffer) -> Any:
     """A NumPy view of XLA's memory."""
     shape = tuple(buffer.dims[: buffer.rank])
-    dtype = _DTYPES[buffer.dtype]
+    dtype = DTYPES[buffer.dtype]
     size = math.prod(shape) * dtype.itemsize
     if size == 0:
         return np.empty(shape, dtype)
