@@ -92,7 +92,7 @@ def _compiled(context: Any, *arrays: Any, text: str) -> Any:
     is_same = all((given.shape, given.dtype) == (result.shape, result.dtype) for given, result in pairs)
     aliases = {index: index for index in range(len(pairs))} if is_same else None
     rule = jax.ffi.ffi_lowering(_calls.TARGET, has_side_effect=True, operand_output_aliases=aliases)
-    return rule(context, *arrays, operation=_programs.text_at_place(context.module_context, text))
+    return rule(context, *arrays, operation=_programs.text_at_place(context, text))
 
 
 def _check_compilable(context: Any) -> None:

@@ -2,7 +2,7 @@
 
 JAX lowers a jitted function once for each program, however often the program calls it. Two calls of one name could then
 meet each other's counterparts on other ranks, as XLA may order them differently there. So functions with operations are
-lowered for each call. Where JAX shares one nevertheless, compiling the program is an error.
+lowered for each call. Where JAX may share one nevertheless, compiling a program that does is an error.
 """
 
 from __future__ import annotations
@@ -36,20 +36,29 @@ class _Unshared(dict[Any, Any]):
             super().__setitem__(key, value)
 
 
-def text_at_place(context: Any, text: str) -> str:
-    """``context``: the ModuleContext of the program that is being lowered, in the same order on all ranks."""
+def _is_unshared(rule_context: Any) -> bool:
+    """All caches of this program are of this kind from now on. Those of a copy of its context are others."""
+    context = rule_context.module_context
     for cache in _CACHES:
         if type(getattr(context, cache, None)) is dict:
             setattr(context, cache, _Unshared(getattr(context, cache)))
-    program = next((one for one in context.keepalives if isinstance(one, _Program)), None)
+    is_copy = rule_context.platforms is not None or hasattr(context.axis_context, "mesh")
+    return not is_copy and all(isinstance(getattr(context, cache, None), _Unshared) for cache in _CACHES)
+
+
+def text_at_place(rule_context: Any, text: str) -> str:
+    """``rule_context``: JAX's, while it lowers the operation, in the same order on all ranks."""
+    keepalives = rule_context.module_context.keepalives
+    program = next((one for one in keepalives if isinstance(one, _Program)), None)
     if program is None:
         program = _Program()
-        context.keepalives.append(program)
+        keepalives.append(program)
     operation = _calls.parsed(text)
     program.places[operation["name"]] += 1
     number = program.places[operation["name"]]
     name = operation["name"] if number == 1 else f"{operation['name']}/call{number}"
-    return json.dumps({**operation, "name": name, "program": program.serial}, sort_keys=True)
+    checked = {} if _is_unshared(rule_context) else {"program": program.serial}
+    return json.dumps({**operation, "name": name, **checked}, sort_keys=True)
 
 
 _compiled: set[str] = set()
@@ -57,10 +66,12 @@ _compiled: set[str] = set()
 
 def check_place(text: str) -> None:
     """XLA calls it once for each place of a program that it compiles."""
+    operation = _calls.parsed(text)
+    if "program" not in operation:
+        return
     if text in _compiled:
-        name = _calls.parsed(text)["name"]
         raise bad_argument(
-            f"'{name}' is in a jitted function that the program calls several times, which ranks could mix up",
+            f"'{operation['name']}' is in a jitted function that a program calls several times: ranks may mix up calls",
             "remove the inner jax.jit from the function: the outer one compiles it",
         )
     _compiled.add(text)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gradbus.jax import _programs
+from jax.experimental import serialize_executable
 
 gradbus.init(op_timeout=30)
 RANK, SIZE = gradbus.rank(), gradbus.size()
@@ -46,12 +47,36 @@ def check_inner_functions():
     same(jax.jit(jax.hessian(lambda x: (inner(x) * inner(2 * x)).sum()))(X), 4 * SIZE**2 * np.eye(3))
 
 
+def check_compiled_ahead():
+    """One lowered function may be compiled twice, and loaded from bytes."""
+    lowered = jax.jit(lambda x: inner(x) + inner(3 * x)).lower(X)
+    options = {"xla_llvm_disable_expensive_passes": True}
+    compiled = lowered.compile(options)
+    loaded = serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled))
+    for run in (lowered.compile(), compiled, loaded):
+        same(run(X), 4 * TOTAL * ONES)
+
+
 def check_shared(monkeypatch):
     """A JAX that shares lowered functions nevertheless: no wrong result, but an error."""
-    monkeypatch.setattr(_programs, "_CACHES", ())
+    monkeypatch.setattr(_programs, "_CACHES", ("of another JAX",))
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"calls several times.* \| next: remove the inner jax.jit"):
         jax.jit(lambda x: inner(x) + inner(3 * x))(X)
     same(jax.jit(lambda x: total(x) + total(3 * x))(X), 4 * TOTAL * ONES)
+
+
+def check_one_device_mesh():
+    """In a shard_map, too, no call takes the other's name: JAX copies its context there."""
+    mesh = jax.make_mesh((1,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
+    axes = jax.sharding.PartitionSpec()
+    mapped = jax.jit(jax.shard_map(total, mesh=mesh, in_specs=axes, out_specs=axes, check_vma=False))
+    same(jax.jit(mapped)(X), TOTAL * ONES)
+    try:
+        got = jax.jit(lambda x: (mapped(x), mapped(2 * x)))(X)
+    except jax.errors.JaxRuntimeError as error:
+        assert "calls several times" in str(error)
+    else:
+        same(got, (TOTAL * ONES, 2 * TOTAL * ONES))
 
 
 def check_control_flow(wrap):
@@ -84,8 +109,10 @@ def check_control_flow(wrap):
 
 
 check_inner_functions()
+check_compiled_ahead()
 with pytest.MonkeyPatch.context() as patch:
     check_shared(patch)
+check_one_device_mesh()
 for wrap in (lambda function: function, jax.jit):
     check_control_flow(wrap)
 gradbus.barrier()
