@@ -23,6 +23,11 @@ def test_operations_on_two_nodes(two_agents):
     conftest.assert_all_ok(conftest.run_ranks(two_agents, framework_runs.python(), PROGRAM, 4))
 
 
+@pytest.mark.parametrize("program", ["forward", "programs"])
+def test_programs(two_agents, program):
+    conftest.assert_all_ok(conftest.run_ranks(two_agents, framework_runs.python(), f"frameworks/jax_{program}.py", 2))
+
+
 def test_digits_equal_one_process(two_agents, tmp_path):
     framework_runs.check_digits(two_agents, "jax/digits.py", tmp_path)
 

@@ -1,4 +1,4 @@
-"""Operations on arrays that have values, and on those that ``jax.jit`` traces.
+"""Operations as texts, and what performs them: at once, or from a compiled program.
 
 An operation is a text (JSON) that says all about it but the arrays, so that a compiled program means the same in any
 process. With values it is performed at once; under a trace it becomes a call of XLA (`_xla.py`) that performs it later.
@@ -6,7 +6,6 @@ process. With values it is performed at once; under a trace it becomes a call of
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import json
@@ -22,12 +21,11 @@ from .._differentiable import allgather, alltoall, reducescatter
 from .._errors import bad_argument
 from .._gradients import EXCHANGES, Gradient, Settings
 from .._handles import standing_for_main_thread
-from .._ops import Adasum, ReduceOp
+from .._ops import ReduceOp
 from .._parts import name_in_group
 from .._process_sets import ProcessSet, _added, checked_root, global_process_set, session_of
-from . import _xla
 
-_TARGET = "gradbus_operation"
+TARGET = "gradbus_operation"
 
 
 def text_of(verb: str, process_set: ProcessSet, **arguments: Any) -> str:
@@ -39,9 +37,6 @@ def text_of(verb: str, process_set: ProcessSet, **arguments: Any) -> str:
 
 class NumberedName(str):
     """A name that nobody gave. Outside of a trace the operation has none: each name keeps shared memory."""
-
-    def __add__(self, suffix: str) -> NumberedName:
-        return NumberedName(super().__add__(suffix))
 
 
 _calls: dict[str, itertools.count[int]] = {}
@@ -56,37 +51,6 @@ def name_for(verb: str, name: str | None, arrays: Sequence[Any]) -> str:
     return NumberedName(f"{what}/{next(_calls.setdefault(what, itertools.count()))}")
 
 
-def call(text: str, arrays: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-    """Performs an operation now, or when the program that is being traced runs.
-
-    ``results``: objects with the shape and dtype of each. Under a trace, errors are raised by JAX, with the same text.
-    """
-    shapes = [jax.ShapeDtypeStruct(result.shape, result.dtype) for result in results]
-    if not is_traced(arrays):
-        return _call_now(text, arrays, shapes)
-    if jax.default_backend() != "cpu":
-        raise bad_argument(
-            f"jax.jit compiles for {jax.default_backend()}, where Gradbus has no operations",
-            "set JAX_PLATFORMS=cpu, or call the operation outside jax.jit: arrays are copied through host memory then",
-        )
-    _register()
-    # Results in the memory of the arguments: XLA copies one that is used later. It saves new pages in every step.
-    same = [(array.shape, array.dtype) for array in arrays] == [(shape.shape, shape.dtype) for shape in shapes]
-    aliases = {index: index for index in range(len(shapes))} if same else None
-    operation = jax.ffi.ffi_call(
-        _TARGET, shapes, has_side_effect=True, input_output_aliases=aliases, vmap_method=_vmap_method(text)
-    )
-    return list(operation(*arrays, operation=text))
-
-
-def _vmap_method(text: str) -> str:
-    """Under ``jax.vmap``: one operation for the whole batch where elements do not depend on each other, else one for
-    each member, in turn."""
-    operation = _parsed(text)
-    by_element = operation["verb"] in ("allreduce", "broadcast", "exchange") and operation.get("op") != Adasum
-    return "broadcast_all" if by_element else "sequential"
-
-
 @functools.cache
 def _identity() -> Any:
     return jax.jit(lambda number: number)
@@ -98,34 +62,24 @@ def is_traced(arrays: Sequence[Any]) -> bool:
     return is_tracer or isinstance(_identity()(np.float32(0)), jax.core.Tracer)
 
 
-def _call_now(text: str, arrays: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
+def call_now(operation: dict[str, Any], arrays: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
+    """``shapes``: objects with the shape and dtype of each result."""
     outputs = [np.empty(shape.shape, shape.dtype) for shape in shapes]
-    operation = _parsed(text)
     if operation["numbered"]:
         operation = {**operation, "name": None}
-    _perform(operation, [np.asarray(array) for array in arrays], outputs)
+    perform(operation, [np.asarray(array) for array in arrays], outputs)
     shardings = [getattr(array, "sharding", None) for array in arrays]
     like = shardings if len(shardings) == len(outputs) else shardings[:1] * len(outputs)
     return [jax.device_put(output, sharding) for output, sharding in zip(outputs, like)]
 
 
-@functools.cache
-def _register() -> None:
-    _xla.register(jax, _TARGET, lambda text, inputs, outputs: _perform(_parsed(text), inputs, outputs))
-    # jax.checkpoint performs operations again in the backward pass. All ranks do, so JAX may. It has no public name for
-    # this; without it, jax.checkpoint raises an error of its own.
-    with contextlib.suppress(ImportError, AttributeError):
-        from jax._src import effects, ffi
-
-        effects.remat_allowed_effects.add_type(ffi.FfiEffect)
-
-
 @functools.lru_cache(maxsize=4096)
-def _parsed(text: str) -> dict[str, Any]:
+def parsed(text: str) -> dict[str, Any]:
     return json.loads(text)  # type: ignore[no-any-return]
 
 
-def _process_set(ranks: list[int] | None) -> ProcessSet:
+def process_set_of(operation: dict[str, Any]) -> ProcessSet:
+    ranks = operation["ranks"]
     if ranks is None:
         return global_process_set
     found = next((known for known in _added if list(known.ranks) == ranks), None)
@@ -134,10 +88,10 @@ def _process_set(ranks: list[int] | None) -> ProcessSet:
     return found
 
 
-def _perform(operation: dict[str, Any], inputs: list[Any], outputs: list[Any]) -> None:
+def perform(operation: dict[str, Any], inputs: list[Any], outputs: list[Any]) -> None:
     """On NumPy arrays. Blocks until all ranks have come."""
     with standing_for_main_thread():
-        _VERBS[operation["verb"]](operation, inputs, outputs, _process_set(operation["ranks"]))
+        _VERBS[operation["verb"]](operation, inputs, outputs, process_set_of(operation))
 
 
 def _allreduce(operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet) -> None:

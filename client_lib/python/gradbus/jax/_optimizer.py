@@ -13,7 +13,8 @@ from .._gradients import Settings, broadcast_arrays, new_prefix, settings_of, un
 from .._layout import DEFAULT_BUCKET_BYTES
 from .._ops import Average
 from .._process_sets import ProcessSet, global_process_set
-from ._calls import call, text_of
+from ._calls import text_of
+from ._primitive import call
 
 Tree = Any
 
@@ -32,7 +33,7 @@ def exchange_named(names: Sequence[str], arrays: Sequence[Any], prefix: str, set
         "exchange", settings.process_set, name=prefix, names=list(names), op=int(settings.op),
         compression=settings.compression, bucket_bytes=settings.bucket_bytes,
     )  # fmt: skip
-    return call(text, arrays, arrays)
+    return call(text, arrays)
 
 
 def _exchanged(gradients: Tree, prefix: str, settings: Settings) -> Tree:

@@ -20,14 +20,15 @@ import numpy as np
 Perform = Callable[[str, list[Any], list[Any]], None]  # attribute, inputs, outputs
 
 _METADATA = 1  # XLA_FFI_Extension_Metadata
+_INSTANTIATE = 0  # XLA_FFI_ExecutionStage
 _INTERNAL = 13  # XLA_FFI_Error_Code
 _THREADS_MAX = 512
 
 # XLA_FFI_DataType
-_DTYPES = {number: np.dtype(kind) for number, kind in {
+DTYPES = {number: np.dtype(kind) for number, kind in {
     1: np.bool_, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.uint8, 7: np.uint16, 8: np.uint32,
     9: np.uint64, 10: np.float16, 11: np.float32, 12: np.float64, 15: np.complex64, 16: ml_dtypes.bfloat16,
-    18: np.complex128,
+    18: np.complex128, 19: ml_dtypes.float8_e5m2, 20: ml_dtypes.float8_e4m3fn,
 }.items()}  # fmt: skip
 
 
@@ -98,7 +99,7 @@ class _FutureArguments(_Struct):
 def _array(buffer: _Buffer) -> Any:
     """A NumPy view of XLA's memory."""
     shape = tuple(buffer.dims[: buffer.rank])
-    dtype = _DTYPES[buffer.dtype]
+    dtype = DTYPES[buffer.dtype]
     size = math.prod(shape) * dtype.itemsize
     if size == 0:
         return np.empty(shape, dtype)
@@ -155,9 +156,13 @@ def _complete(api: _Api, future: Any, work: Callable[[], None]) -> None:
     api.future_set_available(c.addressof(done))
 
 
-def _execute(frame: _Frame, perform: Perform) -> Any:
+def _attribute(frame: _Frame) -> str:
     text = frame.attributes.values[0].contents
-    attribute = c.string_at(text.data, text.size).decode()
+    return c.string_at(text.data, text.size).decode()
+
+
+def _execute(frame: _Frame, perform: Perform) -> Any:
+    attribute = _attribute(frame)
     inputs, outputs = _arrays(frame.inputs), _arrays(frame.outputs)
     api = frame.api.contents
     created = _FutureArguments(c.sizeof(_FutureArguments), None, None, None)
@@ -179,8 +184,11 @@ def _describe(frame: _Frame) -> None:
 _kept: list[Any] = []  # XLA calls them as long as the process lives
 
 
-def register(jax: Any, name: str, perform: Perform) -> None:
-    """Makes ``name`` a target of ``jax.ffi.ffi_call`` on processors; its one attribute is a text."""
+def register(jax: Any, name: str, perform: Perform, check: Callable[[str], None]) -> None:
+    """Makes ``name`` a target of ``jax.ffi.ffi_call`` on processors; its one attribute is a text.
+
+    ``check``: called with the text when XLA compiles a call. What it raises ends the compilation.
+    """
 
     @c.CFUNCTYPE(c.c_void_p, c.POINTER(_Frame))
     def handler(pointer: Any) -> Any:
@@ -188,6 +196,8 @@ def register(jax: Any, name: str, perform: Perform) -> None:
         try:
             if frame.extension and c.cast(frame.extension, c.POINTER(_Extension)).contents.type == _METADATA:
                 return _describe(frame)
+            if frame.stage == _INSTANTIATE:
+                return check(_attribute(frame))
             return _execute(frame, perform)
         except BaseException as error:
             return _error(frame.api.contents, f"{type(error).__name__}: {error}")
@@ -196,4 +206,4 @@ def register(jax: Any, name: str, perform: Perform) -> None:
     new_capsule.restype, new_capsule.argtypes = c.py_object, (c.c_void_p, c.c_char_p, c.c_void_p)
     capsule = new_capsule(c.cast(handler, c.c_void_p), None, None)
     _kept.append(handler)
-    jax.ffi.register_ffi_target(name, capsule, platform="cpu", api_version=1)
+    jax.ffi.register_ffi_target(name, {"instantiate": capsule, "execute": capsule}, platform="cpu", api_version=1)

@@ -114,7 +114,7 @@ def check_unnamed():
     for got in (gradbus.allreduce(on_devices), gradbus.broadcast(on_devices)):
         assert [array.sharding for array in got] == [array.sharding for array in on_devices]
     outside = jnp.ones(2)  # exchanged each time that the function runs
-    assert "ffi_call" in str(jax.make_jaxpr(lambda: gradbus.allgather(outside))())
+    assert "gradbus_operation" in str(jax.make_jaxpr(lambda: gradbus.allgather(outside))())
     before = 0
     for number in range(12):
         before = mapped() if number == 4 else before
@@ -228,8 +228,22 @@ def check_unreadable():
     check(results, [[MEAN], [1]])
 
 
+def check_small_floats():
+    """They travel under jax.jit, too."""
+    for kind in (jnp.float8_e4m3fn, jnp.float8_e5m2):
+        x = jnp.full((SIZE, 2), RANK + 1, kind)
+        got = jax.jit(lambda x: (gradbus.broadcast(x, 1), gradbus.alltoall(x), gradbus.allgather(x[0])))(x)
+        turned = np.repeat(np.arange(1, SIZE + 1), 2)
+        for one, expected in zip(got, (np.full((SIZE, 2), 2), turned.reshape(SIZE, 2), turned)):
+            assert one.dtype == kind
+            check(one.astype(jnp.float32), expected)
+
+
 def check_refusals():
     """One line each, with the next step."""
+    mesh = jax.make_mesh((2,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharded = jax.device_put(jnp.ones(4), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("devices")))
+    check(gradbus.allreduce(sharded), np.ones(4))
     for error, words, call in (
         (gradbus.GradbusError, "is no optimizer of optax", lambda: gradbus.distributed(3)),
         (gradbus.GradbusError, "Max has no gradient",
@@ -237,6 +251,8 @@ def check_refusals():
         (gradbus.GradbusError, "under jax.jit", lambda: jax.jit(gradbus.broadcast_parameters)(jnp.ones(2))),
         (gradbus.GradbusError, "is a scalar", lambda: gradbus.reducescatter(jnp.ones(()))),
         (gradbus.GradbusError, "dtype int32", lambda: gradbus.exchange_gradients([jnp.ones(2, jnp.int32)], "ints")),
+        (gradbus.GradbusError, "programs for 2 devices", lambda: jax.jit(gradbus.allreduce)(sharded)),
+        (gradbus.GradbusError, "int4 under jax.jit", lambda: jax.jit(gradbus.broadcast)(jnp.ones(2, jnp.int4))),
         (jax.errors.JaxRuntimeError, "GB-",
          lambda: jax.jit(lambda x: gradbus.allreduce(x, name="differ"))(jnp.ones(2 + RANK)).block_until_ready()),
     ):  # fmt: skip
@@ -255,6 +271,7 @@ check_optimizer()
 check_transformations()
 check_exchanges()
 check_unreadable()
+check_small_floats()
 check_refusals()
 gradbus.barrier()
 print("ok")
