@@ -172,8 +172,9 @@ constexpr ErrorInfo kErrors[] = {
      "not reconnect "
      "in time, or its nodes reported different states.",
      "see the reason; then restart the job"},
-    {"M004", "FENCED", Code::kClosed, "This member belongs to an older membership epoch.",
-     "restart the rank"},
+    {"M004", "FENCED", Code::kClosed,
+     "The node was silent for longer than its lease, and the coordinator has ended its jobs.",
+     "restart the job; with gradbus.elastic the ranks join again by themselves"},
     {"M005", "NO_COMMON_COMMIT", Code::kMismatch,
      "The ranks of gradbus.elastic have no common commit to return to.",
      "restart the whole job: a single process of it cannot be replaced"},

@@ -214,6 +214,7 @@ void follow_parent() { prctl(PR_SET_PDEATHSIG, SIGTERM); }
 
 sigset_t block_signals() {
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of one write
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

@@ -187,6 +187,7 @@ Fd open_signals() {
   sigaddset(&signals, SIGHUP);                    // a reload
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // before any thread exists
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is an error of one job
   return Fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 

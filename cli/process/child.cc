@@ -47,6 +47,7 @@ void restore_signals() {
   sigset_t none;
   sigemptyset(&none);
   signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_DFL);
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 

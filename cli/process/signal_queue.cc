@@ -21,6 +21,7 @@ SignalQueue::SignalQueue() {
     if (!is_ignored(number)) sigaddset(&watched, number);
   sigprocmask(SIG_BLOCK, &watched, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   fd_.reset(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 

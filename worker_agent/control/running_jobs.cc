@@ -119,8 +119,8 @@ bool RunningJobs::finished(WorkerControlJob& job, Nanos now) {
 
 void RunningJobs::lost_lease() {
   for (WorkerControlJob& job : all())
-    job.fail(error("M004", "agent \"" + coordinator_.node() + "\" lost its lease; job \"" +
-                               job.name() + "\" continues without this node"));
+    job.fail(error("M004", "agent \"" + coordinator_.node() +
+                               "\" lost its lease, which has ended job \"" + job.name() + "\""));
   shard_jobs_.end_all();
 }
 

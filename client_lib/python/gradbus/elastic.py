@@ -44,6 +44,8 @@ _AWAY = "C501"
 _RECOVERABLE = frozenset({"A301", _AWAY, "D604", "J410", "M004", "P102", "P103", "P104"})
 # Of an operation of some ranks, on nodes that live, this may be what they hear first of such a loss.
 _LEFT = "P105"
+# After a loss: the job has begun again without its shards.
+_WITHOUT_SHARDS = frozenset({"O911", "O912"})
 # What a rank is told that comes back before others have, or its agent.
 _TOO_EARLY = _RECOVERABLE | {_LEFT, "A300", "J402"}
 
@@ -248,34 +250,42 @@ def _init(patience: float) -> None:
 
 def _run(function: Callable[[], Any], state: State, patience: float, restarts_max: int) -> Any:
     restarts, commits = 0, -2
+    lost, deadline = "", math.inf
     while True:
+        is_back = False
         try:
             state.sync()
+            is_back = True
             result = function()
             if is_initialized():
                 barrier()  # who returns may end, so nobody may need it any more
             return result
         except GradbusError as problem:
-            loss = _loss_behind(problem) if is_initialized() else None
+            is_same_loss = state._after_loss and not is_back
+            loss = _loss_behind(problem, is_same_loss) if is_initialized() else None
             if loss is None:
                 raise
-            restarts = restarts + 1 if state._common == commits else 1
-            if restarts > restarts_max:
-                raise
-            commits, lost = state._common, loss.what
+            if not is_same_loss:
+                restarts = restarts + 1 if state._common == commits else 1
+                if restarts > restarts_max:
+                    raise
+                commits, lost, deadline = state._common, loss.what, time.monotonic() + patience
             state._after_loss = True
+            answer = loss.what if is_same_loss else ""
+            loss = None
         # Outside: the exception holds the frames of the function, and they views of shared memory.
-        _rejoin(lost, patience)
+        _rejoin(lost, deadline, patience, answer)
 
 
-def _loss_behind(problem: GradbusError) -> GradbusError | None:
-    """What the job can go on after; None if it cannot.
+def _loss_behind(problem: GradbusError, is_returning: bool) -> GradbusError | None:
+    """What the job can go on after; None if it cannot. ``is_returning``: from an earlier loss.
 
     A rank of the same process set may have left because it has heard of a loss, elsewhere, that this
     rank has not: the set is without the lost ones. All ranks' next operation says so.
     """
     if problem.id != _LEFT:
-        return problem if problem.id in _RECOVERABLE else None
+        is_early = is_returning and problem.id in _WITHOUT_SHARDS
+        return problem if is_early or problem.id in _RECOVERABLE else None
     try:
         barrier()
     except GradbusError as answer:
@@ -283,25 +293,29 @@ def _loss_behind(problem: GradbusError) -> GradbusError | None:
     return None
 
 
-def _rejoin(lost: str, patience: float) -> None:
+def _rejoin(lost: str, deadline: float, patience: float, answer: str) -> None:
+    """``answer``: what went wrong when this rank had joined again; "": this is the first time."""
     who = f'rank {current().rank} of job "{current().job}"'
-    _log.warning("gradbus.elastic: %s joins again: %s", who, lost)
+    _log.warning("gradbus.elastic: %s joins again: %s", who, answer or lost)
     shutdown()
-    deadline = time.monotonic() + patience
-    pause = _PAUSE_MIN_S
+    pause = _PAUSE_MAX_S if answer else _PAUSE_MIN_S
     while True:
-        try:
-            return join_again(max(deadline - time.monotonic(), 0.001))
-        except GradbusError as problem:
-            shutdown()
-            answer = problem
-        if isinstance(answer, TimeoutError) or time.monotonic() + pause > deadline:
+        is_over = False
+        if not answer:
+            try:
+                return join_again(max(deadline - time.monotonic(), 0.001))
+            except GradbusError as problem:
+                shutdown()
+                is_over = isinstance(problem, TimeoutError)
+                if not is_over and problem.id not in _TOO_EARLY:
+                    raise
+                answer = problem.what
+        if is_over or time.monotonic() + pause > deadline:
             raise TimeoutError(
                 f"GB-M006 NOT_REJOINED: {who} could not join again within {patience:g} s after the "
-                f"loss: {lost}; the last answer: {answer.what} | next: start the missing agent or "
+                f"loss: {lost}; the last answer: {answer} | next: start the missing agent, shard or "
                 f"rank sooner, or raise {TIMEOUT}"
             ) from None
-        if answer.id not in _TOO_EARLY:
-            raise answer
+        answer = ""
         time.sleep(pause * random.uniform(0.5, 1.5))  # ranks of one node do not come in step
         pause = min(2 * pause, _PAUSE_MAX_S)

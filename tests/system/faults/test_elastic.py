@@ -121,7 +121,22 @@ def test_parameters_are_those_of_the_commit_and_not_of_a_snapshot(newest, tmp_pa
             assert_all_ok([ended(rank) for rank in ranks])
 
 
-@pytest.mark.parametrize("what", ["commits", "in_vain"])
+@pytest.mark.parametrize("mode", ["ps:async", "ps:sync"])
+def test_all_shards_are_lost(newest, tmp_path, mode):
+    """The ranks are back at once, and wait for a shard."""
+    with rigs.cluster(2, shards=1) as rig:
+        ranks = start_ranks(rig, newest, "faults/restarts.py", 4, "steps", mode, str(tmp_path),
+                            GRADBUS_ELASTIC_TIMEOUT="100")  # fmt: skip
+        await_step(ranks[0], 7)
+        rig.shards[0].kill()
+        rig.shards[0].process.wait(rigs.DEADLINE_S)
+        assert any("joins again: GB-O91" in line for line in ranks[0].process.stdout), "it waited for no shard"
+        rig.start_shard("shard-0")
+        (tmp_path / "finish").touch()
+        assert_all_ok([ended(rank) for rank in ranks])
+
+
+@pytest.mark.parametrize("what", ["commits", "in_vain", "late"])
 def test_without_a_real_loss(newest, tmp_path, what):
     with rigs.cluster(2) as rig:
         assert_all_ok([ended(rank) for rank in start_ranks(rig, newest, "faults/restarts.py", 3, what, str(tmp_path))])

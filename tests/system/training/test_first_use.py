@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 first_use = pytest.importorskip("gradbus.torch._exchange.first_use")
+holders = pytest.importorskip("gradbus.torch._exchange.holders")
+hidden = pytest.importorskip("gradbus.torch._exchange.hidden")
 
 
 class Watcher:
@@ -136,12 +138,92 @@ def test_a_module_that_python_does_not_run_uses_all_that_is_in_it():
     assert watcher.used == ALL
 
 
+def test_a_module_uses_the_parameters_of_lists_in_it():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            one = torch.nn.ParameterDict({"c": torch.nn.Parameter(torch.ones(2))})
+            self.own = torch.nn.ModuleList([torch.nn.ParameterList([torch.nn.Parameter(torch.ones(2))]), one])
+            self.other = torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            return x
+
+    model = Model()
+    watcher, hook = Watcher(model), first_use.ModuleHook()
+    hook.put()
+    try:
+        model(torch.ones(1, 2))
+    finally:
+        hook.remove()
+    assert watcher.used == ["own.0.0", "own.1.c"]
+
+
+@pytest.mark.parametrize("read", [
+    lambda p: torch.tensor(p),
+    lambda p: torch.asarray(p, copy=True),
+    lambda p: torch.ones(1).new_tensor(p),
+    lambda p: torch.Tensor(p),
+    lambda p: torch.utils.dlpack.to_dlpack(p),
+    lambda p: torch.Tensor.as_subclass(p, torch.Tensor) + 1,
+    lambda p: torch.Tensor._make_subclass(torch.Tensor, p) + 1,
+    lambda p: torch.sparse_coo_tensor(torch.zeros(1, 4, dtype=torch.long), p, (3,)).to_dense(),
+    lambda p: (torch.ones(4), setattr(torch.ones(4), "data", p)),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_an_unseen_reader_gets_an_error_or_the_value(read):
+    """Never what was there before."""
+    if hidden._refuse_access is None:
+        pytest.skip("this torch cannot refuse access to memory")
+    model = torch.nn.Linear(4, 1, bias=False)
+    model.weight = torch.nn.Parameter(torch.ones(4))
+    watcher = Watcher(model)
+    try:
+        read(model.weight)
+    except RuntimeError as error:
+        assert "GB-O905 IN_FLIGHT" in str(error) and "optimizer.flush()" in str(error), error
+    watcher.finish()
+    assert torch.equal(model.weight, torch.ones(4)) and type(model.weight) is torch.nn.Parameter
+
+
+def test_whoever_keeps_a_gradient_is_found():
+    if not holders.sees_all_readers():
+        pytest.skip("this torch does not count uses")
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad = torch.ones(3)
+    assert not holders.is_gradient_held(parameter, 0)
+    for make in (lambda: parameter.grad, lambda: parameter.grad.data, lambda: parameter.grad.numpy(),
+                 lambda: parameter.grad[0], lambda: [parameter.grad.detach()]):  # fmt: skip
+        kept = make()
+        assert holders.is_gradient_held(parameter, 0), make
+        del kept
+        assert not holders.is_gradient_held(parameter, 0), make
+    kept = parameter.grad
+    assert not holders.is_gradient_held(parameter, 1)
+    assert kept is parameter.grad
+
+
+def test_whoever_keeps_a_part_of_an_optimizers_state_is_found():
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([parameter])
+    parameter.grad = torch.ones(3)
+    optimizer.step()
+    assert not holders.is_state_held(optimizer.state)
+    for make in (lambda: optimizer.state[parameter], lambda: optimizer.state[parameter]["exp_avg"],
+                 lambda: optimizer.state[parameter]["exp_avg"].numpy(),
+                 lambda: optimizer.state[parameter]["exp_avg"].view(-1)):  # fmt: skip
+        kept = make()
+        assert holders.is_state_held(optimizer.state), make
+        del kept
+        assert not holders.is_state_held(optimizer.state), make
+
+
 def test_other_readers_are_found():
-    if not first_use.sees_all_readers():
+    if not holders.sees_all_readers():
         pytest.skip("this torch does not count uses")
     model = model_of()
     parameters = list(model.parameters())
-    assert not first_use.are_read_elsewhere(parameters)
+    assert not holders.are_read_elsewhere(parameters)
     readers = [
         lambda: model[0].weight.detach(),
         lambda: model[0].weight.data[0],
@@ -152,12 +234,12 @@ def test_other_readers_are_found():
     ]
     for make in readers:
         reader = make()
-        assert first_use.are_read_elsewhere(parameters), make
+        assert holders.are_read_elsewhere(parameters), make
         del reader
         gc.collect()
-        assert not first_use.are_read_elsewhere(parameters), make
+        assert not holders.are_read_elsewhere(parameters), make
     model.share_memory()
-    assert first_use.are_read_elsewhere(parameters)
+    assert holders.are_read_elsewhere(parameters)
 
 
 def test_a_tensor_that_is_a_parameter_in_name_only_is_not_watched():

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import rig as rigs
-from conftest import assert_all_ok, run_ranks
+from conftest import PYTHONS, assert_all_ok, run_ranks
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -41,6 +41,12 @@ def test_late_results_equal_one_process(two_agents, python, schedule):
     results = run_ranks(two_agents, python, "training/deferred.py", 3, "schedules.py", schedule)
     assert_all_ok(results)
     assert deferred(results) > 300 or not defers(python), results[0][1]
+
+
+def test_what_is_kept_across_steps_is_as_in_one_process(two_agents):
+    results = run_ranks(two_agents, str(PYTHONS["newest"]), "training/habits/kept.py", 2)
+    assert_all_ok(results)
+    assert "put off 0" not in results[0][1], results[0][1]
 
 
 def test_one_rank_and_one_node_wait_for_nobody(two_agents, python):

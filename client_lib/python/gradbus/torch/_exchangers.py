@@ -28,8 +28,8 @@ from ._buckets.parameter_info import NamedParameter
 from ._buckets.retire import retire_names
 from ._compression_report import report_no_effect
 from ._exchange.bucket_maker import BucketMaker, ExchangedParameter
-from ._exchange.first_use import sees_all_readers
 from ._exchange.gradients import GradientExchange
+from ._exchange.holders import sees_all_readers
 from ._modes.local_modes import LocalModes, LocalParameter, is_local
 from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
 from ._modes.shard_optimizers import holds_parameters, text_of, without_restore

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from ._exchange.deferred import StepPart
-from ._exchange.first_use import are_read_elsewhere, is_compiled, sees_all_readers
+from ._exchange.first_use import is_compiled
+from ._exchange.holders import are_read_elsewhere, is_state_held, sees_all_readers
 from ._exchange.plain_thread import is_plain
 
 _optimizers = sys.modules[torch.optim.Optimizer.__module__]
@@ -27,6 +28,15 @@ _ALONE = frozenset(
 )  # fmt: skip
 
 
+def _references_to_state() -> int:
+    holder = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device="cpu"))], lr=0.0)
+    state = holder.__dict__.get("state", {})
+    return sys.getrefcount(state)
+
+
+_STATE_REFERENCES = _references_to_state()  # by the optimizer and one local variable
+
+
 def steps_alone(plain: type) -> bool:
     """Whether optimizers of this class step each parameter by itself."""
     return plain in _ALONE or getattr(plain, "steps_each_parameter_alone", False) is True
@@ -35,7 +45,8 @@ def steps_alone(plain: type) -> bool:
 def may_step_parts(optimizer: Any, plain: type) -> bool:
     """Whether nobody else takes part in this step, or would miss it if it came later.
 
-    Such are hooks, a gradient scaler, torch.compile, and other tensors of the parameters' memory.
+    Such are hooks, a gradient scaler, torch.compile, other tensors of the parameters' memory, and whoever keeps a part
+    of ``optimizer.state``.
     """
     hooks = any(
         getattr(holder, f"{prefix}_{when}_hooks", None)
@@ -47,6 +58,9 @@ def may_step_parts(optimizer: Any, plain: type) -> bool:
     if hooks or scaled or differentiable or is_compiled() or not steps_alone(plain):
         return False
     if not sees_all_readers() or not is_plain():
+        return False
+    state = optimizer.__dict__.get("state", {})
+    if sys.getrefcount(state) > _STATE_REFERENCES or is_state_held(state):
         return False
     return not are_read_elsewhere(p for group in optimizer.param_groups for p in group["params"])
 
@@ -79,15 +93,24 @@ def step_nothing(optimizer: Any, inner_step: Any) -> None:
 def _step_with(optimizer: Any, plain: Any, groups: list[dict[str, Any]]) -> None:
     real, optimizer.param_groups = optimizer.param_groups, groups
     try:
-        plain.step(optimizer)
+        _without_hooks(plain)(optimizer)
     finally:
         optimizer.param_groups = real
 
 
+def _without_hooks(plain: Any) -> Any:
+    """Its step(). Torch's wrapper around it calls the hooks of now, and there were none when step() was called."""
+    return plain.step.__wrapped__ if getattr(plain.step, "hooked", False) else plain.step
+
+
 def _copied(group: dict[str, Any]) -> dict[str, Any]:
-    # A learning rate may be a tensor, which schedulers change in place.
-    return {
-        key: value.clone() if isinstance(value, torch.Tensor) else value
-        for key, value in group.items()
-        if key != "params"
-    }
+    # A learning rate may be a tensor, which schedulers change in place. So may each of the betas.
+    return {key: _own(value) for key, value in group.items() if key != "params"}
+
+
+def _own(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if type(value) in (list, tuple):
+        return type(value)(_own(one) for one in value)
+    return {key: _own(one) for key, one in value.items()} if type(value) is dict else value

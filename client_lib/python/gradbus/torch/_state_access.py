@@ -26,6 +26,16 @@ class SettlesBeforeUse:
         _ = self.state  # a step that was put off is made on what was there
         self.__dict__["state"] = value
 
+    def register_step_pre_hook(self, hook: Any) -> Any:
+        """Of steps from now on."""
+        _ = self.state
+        return super().register_step_pre_hook(hook)  # type: ignore[misc]
+
+    def register_step_post_hook(self, hook: Any) -> Any:
+        """Of steps from now on."""
+        _ = self.state
+        return super().register_step_post_hook(hook)  # type: ignore[misc]
+
     def __setstate__(self, state: Any) -> None:
         _ = self.state
         super().__setstate__(state)  # type: ignore[misc]

@@ -7,6 +7,7 @@
     restarts.py digits FOLDER            a small training with dropout, momentum and a schedule; the same
     restarts.py commits FOLDER           ranks that are a commit apart, or never made one
     restarts.py in_vain FOLDER           losses without end: how often the function is called
+    restarts.py late FOLDER              one loss, after which several operations fail
     restarts.py pair FOLDER              a rank that hears of the loss by another one's leaving their process set
     restarts.py again FOLDER             init() after a failure and shutdown(), without gradbus.elastic
 
@@ -250,6 +251,45 @@ def in_vain(_):
         lose([])
     except gradbus.InvalidError as error:
         assert "the first argument is a list" in str(error), error
+
+
+class Late(gradbus.elastic.State):
+    """After a loss, its first operations fail so many times, as they do while the network is cut."""
+
+    failures = 0
+
+    def sync(self):
+        if self._after_loss and self.failures:
+            self.failures -= 1
+            raise gradbus.PeerLostError("GB-P102 LINK_LOST: a test")
+        super().sync()
+
+
+def late(_):
+    calls = []
+
+    @gradbus.elastic.run(restarts_max=1)
+    def lose_once(state):
+        calls.append(state._common)
+        if len(calls) == 1:
+            raise gradbus.PeerLostError("GB-P104 NODE_LOST: a test")
+
+    state = Late()
+    state.failures = 3
+    lose_once(state)
+    assert len(calls) == 2 and state.failures == 0, (calls, state.failures)
+
+    @gradbus.elastic.run(timeout=2)
+    def lose_for_ever(state):
+        state.failures = 1000
+        raise gradbus.PeerLostError("GB-P104 NODE_LOST: the first")
+
+    begun = time.monotonic()
+    try:
+        lose_for_ever(state)
+    except gradbus.TimeoutError as error:
+        assert "loss: GB-P104 NODE_LOST: the first; the last answer: GB-P102" in str(error), error
+    assert time.monotonic() - begun < 10 and 0 < state.failures < 1000, state.failures
 
 
 def pair(_):

@@ -14,7 +14,7 @@ import threading
 import gradbus.torch as gradbus
 import torch
 from changing_model import Changing
-from gradbus.torch._exchange.first_use import sees_all_readers
+from gradbus.torch._exchange.holders import sees_all_readers
 from lamb import Lamb
 from optimizer import BATCH, assert_same, batches, loss_of, mine, new_model, pair
 from torch import nn

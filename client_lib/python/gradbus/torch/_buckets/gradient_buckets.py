@@ -14,7 +14,7 @@ from .noted import Noted
 from .parameter_info import NamedParameter, shaped_as
 from .registered import Registered
 from .shard_parameters import ShardParameters
-from .slots import Slot, SparseSlot
+from .slots import Slot, SparseSlot, references_of
 from .used_flags import UsedFlags
 
 
@@ -130,6 +130,11 @@ class Bucket(Registered):
         """From here on to start() nobody should write to the gradients."""
         self._is_noted = True
         self._noted.note()
+
+    def references(self) -> list[int]:
+        """How many of each slot's ``.grad`` are in this bucket."""
+        noted = self._noted.references()
+        return [noted + references_of(slot) for slot in self.slots]
 
     def changed_since_noted(self) -> Slot | None:
         """Whose gradient somebody has written to since note()."""

@@ -25,6 +25,10 @@ class Noted:
         """Every ``.grad`` is the memory of its slot. False: perhaps."""
         return self._placed is not None and self._placed.is_intact()
 
+    def references(self) -> int:
+        """How many of each ``.grad`` are here, besides those of its slot."""
+        return int(self.are_intact())
+
     def note(self) -> None:
         """What there is now."""
         self._is_by_slots = self._placed is None or not self._placed.note()

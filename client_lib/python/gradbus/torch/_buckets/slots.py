@@ -340,6 +340,12 @@ class SparseSlot(Slot):
         self._rows = None
 
 
+def references_of(slot: Slot) -> int:
+    """How many of its ``.grad`` it has."""
+    grad = slot.parameter.grad
+    return sum(grad is one for one in (*slot._gradients, slot._private, slot.noted[0]))
+
+
 # Torch 2 wants to be told: the rows are those of a matrix. Torch 1 knows no such option.
 _UNCHECKED: dict[str, Any] = (
     {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}

@@ -22,8 +22,9 @@ from ..._process_sets import ProcessSet
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.sums import note_sum
 from .._timeline import trace_now, trace_span
-from .first_use import ModuleHook, can_watch, itself, unwatch, watch
+from .first_use import ModuleHook, can_watch, itself, reveal, unwatch, watch
 from .given_up import GivenUp
+from .holders import is_gradient_held
 from .plain_thread import call_plainly
 
 StepPart = Callable[[Any, Sequence[torch.nn.Parameter]], None]  # of an optimizer
@@ -74,6 +75,9 @@ class Deferred:
         self._buckets, self._left = buckets, list(buckets)
         self._bucket_of = {slot.parameter: bucket for bucket in buckets for slot in bucket.slots}
         self._watch(values=False)
+        for bucket in buckets:
+            if _is_held(bucket):  # else its holder would see the gradient of this rank alone
+                self._end(bucket)
 
     def step(self, step_part: StepPart, optimizer: Any) -> None:
         """What has arrived is stepped now, the rest later. An optimizer that goes calls finish() before."""
@@ -154,6 +158,8 @@ class Deferred:
         self._stepping = threading.get_ident()
         try:
             with itself():
+                for slot in bucket.slots:
+                    reveal(slot.parameter)
                 self.step_part(self._optimizer(), [slot.parameter for slot in bucket.slots])
                 if bucket.arrivals.none_since_sum:
                     note_sum(bucket)
@@ -168,6 +174,11 @@ class Deferred:
 
 def _nobody() -> None:
     return None
+
+
+def _is_held(bucket: Bucket) -> bool:
+    with itself():
+        return any(is_gradient_held(slot.parameter, own) for slot, own in zip(bucket.slots, bucket.references()))
 
 
 def can_defer(buckets: Sequence[Bucket]) -> bool:

@@ -6,7 +6,8 @@ parameter has its own class again. So every way to use a parameter is covered: l
 regularization, ``state_dict()``, ``copy.deepcopy()``.
 
 What torch does in C++ alone does not come by: scripted modules, CUDA graphs, extensions that take tensors through
-pybind11. A hook on all modules covers these where they are reached through a module.
+pybind11. A hook on all modules covers these where they are reached through a module. Elsewhere they get an error
+(hidden.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from typing import Any, cast
 
 import torch
 
+from .hidden import hide, show
+
 OnUse = Callable[[torch.nn.Parameter], None]
 
 _Plain = type[torch.nn.Parameter]
@@ -33,6 +36,7 @@ _plain_class_of: dict[_Plain, _Plain] = {}
 class _Watch:
     on_use: Callable[[], OnUse | None]  # weak
     values: bool  # its value is not there yet, besides its gradient
+    real: torch.Tensor | None = None  # its memory, which hide() has taken away
 
 
 _watches: dict[int, _Watch] = {}  # by id of the parameter, which its watcher holds
@@ -67,13 +71,17 @@ def watch(parameters: Iterable[torch.nn.Parameter], on_use: OnUse, values: bool)
 
     ``values``: also before a value is used. ``on_use`` calls unwatch(), or raises.
     """
-    if values and sees_all_readers():
+    if values:
         _watch_transforms()
-    one = _Watch(weakref.WeakMethod(on_use), values)
+    on_use_weakly = weakref.WeakMethod(on_use)
     for parameter in parameters:
-        _watches[id(parameter)] = one
+        before = _watches.get(id(parameter))
+        one = _watches[id(parameter)] = _Watch(on_use_weakly, values, before and before.real)
         if type(parameter) not in _plain_class_of:
             parameter.__class__ = _watched_class_of.get(type(parameter)) or _new_class(type(parameter))
+        if values and one.real is None:
+            with itself():
+                one.real = hide(parameter)
 
 
 def _new_class(plain: _Plain) -> _Plain:
@@ -83,8 +91,18 @@ def _new_class(plain: _Plain) -> _Plain:
     return watched
 
 
+def reveal(parameter: torch.nn.Parameter) -> None:
+    """Its value is about to be made, within itself(). It is watched as before."""
+    known = _watches.get(id(parameter))
+    if known is not None:
+        show(parameter, known.real)
+        known.real = None
+
+
 def unwatch(parameter: torch.nn.Parameter) -> None:
     """It may be used."""
+    with itself():
+        reveal(parameter)
     _watches.pop(id(parameter), None)
     parameter.__class__ = _class_of(parameter)
 
@@ -236,50 +254,17 @@ def _before_forward(module: torch.nn.Module, _: Any) -> None:
         return
     # Of these nobody sees the forward passes of modules within: C++ or a recorded graph runs them.
     is_opaque = isinstance(module, torch.jit.ScriptModule) or "forward" in module.__dict__
-    for parameter in module.parameters(recurse=is_opaque):
+    for parameter in module.parameters() if is_opaque else _own_parameters(module):
         if type(parameter) in _plain_class_of:
             _use(parameter, of_gradient=False, of_value=True)
 
 
-_storage_use_count = getattr(torch._C, "_storage_Use_Count", None)  # torch >= 2.1
-
-
-def _uses(tensor: torch.Tensor) -> int:
-    storage = tensor.untyped_storage()  # one use of its own
-    assert _storage_use_count is not None
-    return int(_storage_use_count(storage._cdata))
-
-
-_SINGLE_USE = 0 if _storage_use_count is None else _uses(torch.ones(1, device="cpu"))
-
-
-def sees_all_readers() -> bool:
-    """Whether this torch can say who else reads a parameter's memory."""
-    return _storage_use_count is not None
-
-
-def are_read_elsewhere(parameters: Iterable[torch.Tensor]) -> bool:
-    """Whether somebody would see an old value without a call: another tensor or process has a parameter's memory, or
-    C++ code, such as a scripted module or a graph that is kept, has the parameter itself."""
-    if _storage_use_count is None:
-        return False
-    with itself():
-        return any(_is_read_elsewhere(parameter) for parameter in parameters)
-
-
-def _is_read_elsewhere(parameter: Any) -> bool:
-    held = parameter._use_count() - 1
-    if held and parameter.requires_grad:
-        held -= _holds_accumulator(parameter)
-    return held > 0 or _uses(parameter) > _SINGLE_USE or parameter.untyped_storage().is_shared()
-
-
-def _holds_accumulator(parameter: Any) -> bool:
-    """Whether a graph is kept that accumulates its gradient. A loss in a variable keeps one. It reads no value."""
-    before = parameter._use_count()
-    with torch.enable_grad():
-        accumulator = parameter.view_as(parameter).grad_fn.next_functions[0][0]  # a new one if there is none
-    return accumulator is not None and bool(parameter._use_count() == before)
+def _own_parameters(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    """Those of lists and dictionaries in it, too: these have no forward pass of their own."""
+    yield from module.parameters(recurse=False)
+    for child in module.children():
+        if type(child).forward is torch.nn.Module.forward:
+            yield from _own_parameters(child)
 
 
 def is_compiled() -> bool:

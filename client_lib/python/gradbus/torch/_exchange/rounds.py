@@ -253,7 +253,7 @@ class Rounds:
     @profiled("gradbus::wait")
     def _take(self, bucket: Bucket) -> None:
         """The result of one bucket that was started. After a TimeoutError it may be called again."""
-        _refuse_changed(bucket)
+        _refuse_changed(bucket, is_put_off=True)
         try:
             bucket.wait()
         except (KeyboardInterrupt, TimeoutError) as error:
@@ -376,12 +376,14 @@ def _may_start(bucket: Bucket) -> bool:
     return not (bucket.started or bucket.done or unset)
 
 
-def _refuse_changed(bucket: Bucket) -> None:
+def _refuse_changed(bucket: Bucket, is_put_off: bool = False) -> None:
     changed = bucket.changed_in_flight()
     if changed is None:
         return
     if bucket.on_shards is not None:
         next_step = "leave .grad alone: shards step on it, and it is sent as soon as it is complete"
+    elif is_put_off:
+        next_step = 'read parameter.grad again after backward(), or name a schedule that waits there: schedule="ddp"'
     else:
         next_step = 'call synchronize() first, or leave wait="backward", the default'
     raise BusyError(
