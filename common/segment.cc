@@ -25,7 +25,10 @@ std::string whole_mib(size_t bytes) {
 }
 
 Status no_memory(const std::string& name, size_t bytes, int cause) {
-  return system_error("S201", "segment \"" + name + "\" needs " + whole_mib(bytes), cause);
+  return system_error("S201", "segment \"" + name + "\" needs " + whole_mib(bytes), cause,
+                      cause == EFBIG ? "raise the agent's limit of file sizes: ulimit -f, "
+                                       "LimitFSIZE= of a systemd unit"
+                                     : "");
 }
 
 // The kernel's rule for shared memory is "advise".

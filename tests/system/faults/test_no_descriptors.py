@@ -46,3 +46,13 @@ def test_none_are_left(which):
         set_limit(daemon, 500)
         rigs.wait_until(lambda: rig.status().get("jobs"), what="the coordinator's answer")
         assert [rank.finish()[0] for rank in rig.start_job(4, "red:z:1000:i64:sum", job="after")] == [0] * 4
+
+
+def test_memory_beyond_the_limit_of_file_sizes():
+    """`ulimit -f` counts for shared memory, too. The kernel's signal ends nobody."""
+    with rigs.cluster(1) as rig:
+        resource.prlimit(rig.agents[0].pid, resource.RLIMIT_FSIZE, (4_000_000, 4_000_000))
+        status, output = rig.start_job(1, "red:x:3000000:f32:sum", job="large")[0].finish()
+        assert status == 3 and "GB-S201" in output and "ulimit -f" in output, output
+        assert [rank.finish()[0] for rank in rig.start_job(2, "red:z:1000:i64:sum", job="small")] == [0] * 2
+        assert rig.agents[0].alive()
