@@ -18,6 +18,7 @@ from ._wire import (
     Part,
     check_same_kind,
     elements_on_wire,
+    host_in_place,
     host_input,
     host_output,
     name_of,
@@ -40,7 +41,7 @@ class Movements(Starting):
 
     def _broadcast_part(self, tensor: torch.Tensor, root: int) -> Part:
         name = name_of("broadcast", tensor, f"from {root}")
-        host = host_input(tensor, name)
+        host = host_in_place(tensor, name)
         if tensor.numel() == 0:
             return NOTHING
         request = _core.Request(Collective.BROADCAST, name, output=wire_of(host), root=root)

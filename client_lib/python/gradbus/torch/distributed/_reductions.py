@@ -21,7 +21,18 @@ from ..._parts import Collective
 from .._sparse_sum import entries_of, joined
 from ._reduce_ops import Reduction, reduction_of
 from ._starting import Starting, Tensors
-from ._wire import NOTHING, Part, check_same_kind, host_input, host_output, name_of, put_back, reduce_request
+from ._wire import (
+    NOTHING,
+    Part,
+    check_same_kind,
+    host_in_place,
+    host_input,
+    host_output,
+    name_of,
+    put_back,
+    put_back_counted,
+    reduce_request,
+)
 from ._work import Work
 
 
@@ -71,7 +82,7 @@ class Reductions(Starting):
         if how.fold is not None:
             return self._folded(tensor, tensor, how)
         name = name_of("allreduce", tensor, how.op.name.lower())
-        host = host_input(tensor, name)
+        host = host_in_place(tensor, name)
         if tensor.numel() == 0:
             return NOTHING
         request = reduce_request(Collective.ALLREDUCE, name, host, host, how)
@@ -107,7 +118,7 @@ class Reductions(Starting):
             part = self._folded(tensor, tensor if is_root else None, how)
             return self.start([part], [tensor], opts.timeout)
         name = name_of("reduce", tensor, how.op.name.lower(), f"to {root}")
-        host = host_input(tensor, name)
+        host = host_in_place(tensor, name)
         if tensor.numel() == 0:
             return self.start([], [tensor], opts.timeout)
         request = reduce_request(Collective.REDUCE, name, host, host if is_root else None, how, root=root)
@@ -147,7 +158,7 @@ class Reductions(Starting):
         request = reduce_request(
             Collective.REDUCESCATTER, name, host, result, how, row_elements=output.numel()
         )
-        return Part(request, lambda *_: put_back(result, output))
+        return Part(request, lambda *_: put_back_counted(result, output))
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         """As the other one, from a list with a tensor for each rank; these may differ in size."""

@@ -23,7 +23,7 @@ from ._wire import (
     host_input,
     host_output,
     name_of_any_size,
-    put_back,
+    put_back_counted,
     wire_of,
 )
 from ._work import Work
@@ -110,6 +110,6 @@ class Starting:
         def finish(operation: _core.Operation, index: int) -> None:
             self.check_received(operation.counts(index), [elements_on_wire(host, source.numel())] * self.members.size)
             operation.copy_output(wire_of(result), index)
-            put_back(result, output)
+            put_back_counted(result, output)
 
         return Part(_core.Request(Collective.ALLGATHER, name, wire_of(host)), finish)

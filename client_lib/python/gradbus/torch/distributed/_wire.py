@@ -23,6 +23,7 @@ class Part(NamedTuple):
 
 
 NOTHING = Part(None)
+_count_write = getattr(torch.autograd.graph, "increment_version", None)
 
 
 def _row(tensor: Any) -> Any:
@@ -42,9 +43,22 @@ def _check_not_nested(tensor: torch.Tensor, what: str) -> None:
         raise bad_argument(f"{what} is a nested tensor", "pass its values(), or one tensor for each part")
 
 
+def host_in_place(tensor: torch.Tensor, what: str) -> torch.Tensor:
+    """As host_input(), of a tensor that put_back() writes to. InvalidError where elements share memory."""
+    host = host_input(tensor, what)
+    _check_no_overlap(tensor, what)
+    return host
+
+
+def _check_no_overlap(tensor: torch.Tensor, what: str) -> None:
+    if tensor.layout is torch.strided and any(n > 1 and not step for n, step in zip(tensor.shape, tensor.stride())):
+        raise bad_argument(f"{what}: elements of the output share memory, as expand() makes them", "pass its clone()")
+
+
 def host_output(tensor: torch.Tensor, what: str) -> torch.Tensor:
-    """Where a result is written: the tensor itself, or memory that put_back() copies."""
+    """Where a result is written: the tensor itself, or memory that put_back() copies. Refuses as host_in_place()."""
     _check_not_nested(tensor, what)
+    _check_no_overlap(tensor, what)
     prepared = host_input(tensor, what) if tensor.numel() == 0 else tensor.detach()
     plain = prepared.device.type == "cpu" and prepared.layout == torch.strided and prepared.is_contiguous()
     if plain and not prepared.is_conj() and not prepared.is_neg():
@@ -59,6 +73,13 @@ def put_back(host: torch.Tensor, tensor: torch.Tensor) -> None:
     if host.device == tensor.device and host.data_ptr() == tensor.data_ptr():
         return
     tensor.detach().copy_(host.view(tensor.shape))
+
+
+def put_back_counted(host: torch.Tensor, tensor: torch.Tensor) -> None:
+    """put_back(), of which autograd hears: the version of the tensor grows, as with gloo."""
+    put_back(host, tensor)
+    if _count_write is not None and not tensor.is_inference():
+        _count_write(tensor)
 
 
 def wait_for_devices(tensors: Sequence[torch.Tensor]) -> None:

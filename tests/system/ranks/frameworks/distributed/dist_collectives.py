@@ -3,6 +3,7 @@
 import random
 import time
 
+import gradbus
 import torch
 import torch.distributed as dist
 from torch_group import RANK, SIZE, init
@@ -246,6 +247,30 @@ def empty(group, size, rank):
     where.gather_single(torch.empty(size, 0), torch.empty(0), options).wait()
 
 
+def outputs(group, size):
+    """Autograd hears of what is written, as with gloo. Where elements share memory, nothing is sent."""
+    assert writes_are_counted(group, size) == writes_are_counted(others[group], size) == [True, True]
+    shared = torch.zeros(1).expand(4)
+    for call in (
+        lambda: dist.all_reduce(shared, group=group),
+        lambda: dist.broadcast(shared, group=group, group_src=0),
+        lambda: dist.all_gather_into_tensor(torch.zeros(1).expand(4 * size), torch.ones(4), group=group),
+    ):
+        try:
+            call()
+        except gradbus.InvalidError as error:
+            assert "share memory" in str(error) and "clone()" in str(error), error
+        else:
+            raise AssertionError("no error")
+
+
+def writes_are_counted(group, size):
+    whole, part = torch.zeros(2 * size), torch.zeros(2)
+    dist.all_gather_into_tensor(whole, torch.ones(2), group=group)
+    dist.reduce_scatter_tensor(part, torch.ones(2 * size), group=group)
+    return [whole._version > 0, part._version > 0]
+
+
 def messages(group, size, rank):
     """Round a ring: tags, sizes, dtypes, both directions at once."""
     after, before = (rank + 1) % size, (rank - 1) % size
@@ -281,6 +306,7 @@ def everything(group):
     objects(group, size, rank)
     sizes(group, size, rank)
     empty(group, size, rank)
+    outputs(group, size)
     if size > 1:
         messages(group, size, rank)
     dist.barrier(group)
