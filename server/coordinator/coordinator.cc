@@ -156,7 +156,7 @@ void Coordinator::admit_waiting(Nanos now) {
 
 void Coordinator::admit(uint64_t id, const Agent& agent, const v1::JoinJob& message, Nanos now) {
   CoordinatorJob* job = find_live_job(message.job());
-  if (const Status no = takes_jobs(id, agent, job); !no.ok())
+  if (const Status no = takes_jobs(id, agent, job, message); !no.ok())
     return refuse_join(outbox_, id, message.job(), message.rank(), message.join(), no);
   if (job == nullptr && live_jobs_.size() >= kLiveJobsMax) {
     return refuse_join(

@@ -116,7 +116,8 @@ class Coordinator {
   CoordinatorJob* find_job(uint64_t job_id);
   CoordinatorJob* find_live_job(const std::string& name);
   void forget_ended_jobs(Nanos now);
-  Status takes_jobs(uint64_t id, const Agent& agent, const CoordinatorJob* job) const;
+  Status takes_jobs(uint64_t id, const Agent& agent, const CoordinatorJob* job,
+                    const v1::JoinJob& join) const;
   bool checked(bool sensible, uint64_t agent, const char* what);
 
   // coordinator_return.cc

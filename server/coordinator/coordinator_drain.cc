@@ -9,14 +9,29 @@ namespace {
 
 constexpr size_t kDrainReasonBytesMax = 300;
 
+// The same process was this rank, on this node, of a job that has ended: gradbus.elastic joins
+// again after a loss.
+bool was_rank_of(const CoordinatorJob& job, const std::string& node, const v1::JoinJob& join) {
+  const CoordinatorJob::Identity& known = job.identity();
+  const RankRecord* const rank = job.membership().find(join.rank());
+  return !job.live() && known.name == join.job() && known.owner.uid == join.uid() &&
+         rank != nullptr && rank->pid != 0 && rank->pid == join.pid() &&
+         job.membership().agent_name(join.rank()) == node;
+}
+
 }  // namespace
 
-// Ranks of a job that has begun to join through this node may still come.
-Status Coordinator::takes_jobs(uint64_t id, const Agent& agent, const CoordinatorJob* job) const {
+// Ranks of a job that has begun to join through this node may still come, and those that come back.
+Status Coordinator::takes_jobs(uint64_t id, const Agent& agent, const CoordinatorJob* job,
+                               const v1::JoinJob& join) const {
   const auto& drained = drained_nodes_.list();
   const auto at = drained.find(agent.info.name);
   if (at == drained.end()) return {};
   if (job != nullptr && job->membership().agents().contains(id)) return {};
+  if (std::ranges::any_of(jobs_, [&](const auto& entry) {
+        return was_rank_of(*entry.second, agent.info.name, join);
+      }))
+    return {};
   return short_error(
       "C507", "node " + in_quotes(agent.info.name) + " takes no new jobs: " + at->second.reason);
 }

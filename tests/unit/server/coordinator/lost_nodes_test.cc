@@ -78,5 +78,27 @@ TEST(LostNodes, AreBoundedByNumberAndAge) {
   EXPECT_EQ(nodes.list().front().name, "n12");
 }
 
+// gradbus.elastic: the same processes join again. Others are refused, as their start is a new one.
+TEST(LostNodes, ADrainedNodeTakesTheRanksOfALostJobBack) {
+  Cluster cluster;
+  cluster.hello(1, "node-a");
+  cluster.hello(2, "node-b");
+  cluster.join(1, "job", 0, 2);
+  cluster.join(2, "job", 1, 2);
+  v1::DrainNodeRequest request;
+  request.set_node("node-a");
+  EXPECT_EQ(cluster.coordinator.drain_node(request, "test", cluster.now).error().code(), 0u);
+  cluster.drop(2);
+  cluster.hello(3, "node-b");
+  cluster.inbox.clear();
+  cluster.join(1, "another", 0, 2);
+  EXPECT_THAT(test::error_of(cluster.inbox[1].at(0)), HasSubstr("GB-C507"));
+  cluster.inbox.clear();
+  cluster.join(1, "job", 0, 2);
+  cluster.join(3, "job", 1, 2);
+  ASSERT_FALSE(cluster.inbox[1].empty());
+  EXPECT_TRUE(cluster.inbox[1].at(0).has_job_started()) << cluster.inbox[1].at(0).DebugString();
+}
+
 }  // namespace
 }  // namespace gradbus
