@@ -2,7 +2,9 @@
 
 #include <sys/eventfd.h>
 
-#include "common/errors.h"
+#include <cerrno>
+
+#include "common/system_error.h"
 
 namespace gradbus {
 
@@ -12,9 +14,7 @@ Result<std::shared_ptr<Channel>> create_channel(const std::string& name) {
   auto channel = std::make_shared<Channel>();
   channel->segment = segment.take();
   channel->doorbell.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!channel->doorbell.valid())
-    return error("A304", "no file descriptor left for the doorbell of " + name,
-                 "raise the agent's LimitNOFILE");
+  if (!channel->doorbell.valid()) return system_error("A304", "the doorbell of " + name, errno);
   ChannelHeader& header = channel->header();
   header.magic = kChannelMagic;
   header.version = kShmLayoutVersion;

@@ -126,6 +126,27 @@ def test_a_watcher_that_is_gone_is_no_obstacle():
     assert [type(p) for p in model.parameters()] == [torch.nn.Parameter] * 4
 
 
+def test_parameters_that_are_gone_leave_nothing_behind():
+    """Later ones may have their ids, and are not theirs."""
+    before = len(first_use._watches)
+    for _ in range(20):
+        watcher = Watcher(model_of())
+        assert len(first_use._watches) == before + 4
+        del watcher
+        gc.collect()
+        assert len(first_use._watches) == before
+    watcher = Watcher(model_of())
+    stale = {number: watch for number, watch in first_use._watches.items() if watch.real is not None}
+    del watcher
+    gc.collect()
+    other = torch.nn.Parameter(torch.ones(2))
+    first_use._watches[id(other)] = next(iter(stale.values())) if stale else None
+    try:
+        assert first_use._watch_of(other) is None
+    finally:
+        del first_use._watches[id(other)]
+
+
 def test_a_module_that_python_does_not_run_uses_all_that_is_in_it():
     model = model_of()
     model.forward = lambda x: x  # as torch.cuda.make_graphed_callables does

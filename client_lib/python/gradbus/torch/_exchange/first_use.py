@@ -34,12 +34,30 @@ _plain_class_of: dict[_Plain, _Plain] = {}
 
 @dataclass
 class _Watch:
+    parameter: Callable[[], torch.nn.Parameter | None]  # weak
     on_use: Callable[[], OnUse | None]  # weak
     values: bool  # its value is not there yet, besides its gradient
     real: torch.Tensor | None = None  # its memory, which hide() has taken away
 
 
-_watches: dict[int, _Watch] = {}  # by id of the parameter, which its watcher holds
+_watches: dict[int, _Watch] = {}  # by id of the parameter
+
+
+def _reference_to(parameter: torch.nn.Parameter) -> weakref.ref[torch.nn.Parameter]:
+    key = id(parameter)
+
+    def forget(reference: Any) -> None:
+        known = _watches.get(key)
+        if known is not None and known.parameter is reference:
+            del _watches[key]  # and the memory that was taken away
+
+    return weakref.ref(parameter, forget)
+
+
+def _watch_of(parameter: torch.nn.Parameter) -> _Watch | None:
+    """Not that of an earlier one with this id, which is gone with its watcher."""
+    known = _watches.get(id(parameter))
+    return known if known is not None and known.parameter() is parameter else None
 
 
 def can_watch(parameter: torch.nn.Parameter) -> bool:
@@ -75,8 +93,9 @@ def watch(parameters: Iterable[torch.nn.Parameter], on_use: OnUse, values: bool)
         _watch_transforms()
     on_use_weakly = weakref.WeakMethod(on_use)
     for parameter in parameters:
-        before = _watches.get(id(parameter))
-        one = _watches[id(parameter)] = _Watch(on_use_weakly, values, before and before.real)
+        before = _watch_of(parameter)
+        one = _Watch(_reference_to(parameter), on_use_weakly, values, before and before.real)
+        _watches[id(parameter)] = one
         if type(parameter) not in _plain_class_of:
             parameter.__class__ = _watched_class_of.get(type(parameter)) or _new_class(type(parameter))
         if values and one.real is None:
@@ -93,7 +112,7 @@ def _new_class(plain: _Plain) -> _Plain:
 
 def reveal(parameter: torch.nn.Parameter) -> None:
     """Its value is about to be made, within itself(). It is watched as before."""
-    known = _watches.get(id(parameter))
+    known = _watch_of(parameter)
     if known is not None:
         show(parameter, known.real)
         known.real = None
@@ -177,7 +196,7 @@ def _freezes(what: Any, accessor: str) -> bool:
 
 def _use(parameter: torch.nn.Parameter, of_gradient: bool, of_value: bool) -> bool:
     """Whether it needs no watch any more."""
-    known = _watches.get(id(parameter))
+    known = _watch_of(parameter)
     on_use = None if known is None else known.on_use()
     if known is None or on_use is None:
         unwatch(parameter)  # a copy, or its watcher is gone
