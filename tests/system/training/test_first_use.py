@@ -166,6 +166,7 @@ def test_a_module_uses_the_parameters_of_lists_in_it():
             one = torch.nn.ParameterDict({"c": torch.nn.Parameter(torch.ones(2))})
             self.own = torch.nn.ModuleList([torch.nn.ParameterList([torch.nn.Parameter(torch.ones(2))]), one])
             self.other = torch.nn.Linear(2, 2)
+            self.scripted = torch.jit.script(torch.nn.ReLU())
 
         def forward(self, x):
             return x

@@ -282,7 +282,7 @@ def _own_parameters(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
     """Those of lists and dictionaries in it, too: these have no forward pass of their own."""
     yield from module.parameters(recurse=False)
     for child in module.children():
-        if type(child).forward is torch.nn.Module.forward:
+        if getattr(type(child), "forward", None) is torch.nn.Module.forward:  # the class of a scripted one has none
             yield from _own_parameters(child)
 
 
