@@ -6,6 +6,7 @@ Only for optimizers that step each parameter by itself. Torch's do. Another clas
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -28,13 +29,12 @@ _ALONE = frozenset(
 )  # fmt: skip
 
 
+@functools.cache
 def _references_to_state() -> int:
+    """By an optimizer and one local variable. Not at import: torch's first optimizer imports its compiler."""
     holder = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device="cpu"))], lr=0.0)
     state = holder.__dict__.get("state", {})
     return sys.getrefcount(state)
-
-
-_STATE_REFERENCES = _references_to_state()  # by the optimizer and one local variable
 
 
 def steps_alone(plain: type) -> bool:
@@ -60,7 +60,7 @@ def may_step_parts(optimizer: Any, plain: type) -> bool:
     if not sees_all_readers() or not is_plain():
         return False
     state = optimizer.__dict__.get("state", {})
-    if sys.getrefcount(state) > _STATE_REFERENCES or is_state_held(state):
+    if sys.getrefcount(state) > _references_to_state() or is_state_held(state):
         return False
     return not are_read_elsewhere(p for group in optimizer.param_groups for p in group["params"])
 
