@@ -18,6 +18,7 @@ import torch.distributed.checkpoint as dcp
 FOLDER = pathlib.Path(sys.argv[1])
 RANK, SIZE = int(os.environ["GRADBUS_RANK"]), int(os.environ["GRADBUS_SIZE"])
 LENGTH, BATCH, STEPS, WORDS, RATE, CLIP = 16, 4, 6, 64, 0.01, 0.05
+EPSILON = 1e-5  # AdamW's 1e-8 is as small as some gradients here: a rounding error of these moves a parameter by 1e-5
 
 
 class CpuAsDevice(types.ModuleType):
@@ -134,7 +135,7 @@ def configuration():
         loss=CrossEntropyLoss.Config(),
         tokenizer=Letters.Config(),
         dataloader=Batches.Config(),
-        optimizer=default_adamw(lr=RATE),
+        optimizer=default_adamw(lr=RATE, eps=EPSILON),
         lr_scheduler=LRSchedulersContainer.Config(warmup_steps=2),
         training=TrainingConfig(
             local_batch_size=BATCH // SIZE, seq_len=LENGTH, steps=STEPS, max_norm=CLIP,
@@ -163,7 +164,7 @@ def alone(first):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(first[name])
-    optimizer = torch.optim.AdamW(model.parameters(), RATE, betas=(0.9, 0.95), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), RATE, eps=EPSILON, betas=(0.9, 0.95), weight_decay=0.1)
     for step in range(STEPS):
         words, labels = batch_of(step)
         optimizer.param_groups[0]["lr"] = RATE * FACTORS[step]
