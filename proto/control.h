@@ -5,6 +5,7 @@
 // version.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -37,6 +38,12 @@ static_assert(kMeasuredPerHeartbeatMax * (255 + 64) < kControlMessageBytesMax / 
 inline constexpr uint32_t kControlTextBytesMax = 720;
 
 inline constexpr size_t kNodeNameBytesMax = 127;
+
+// How long a rank waits for the others of its job. `asked`: as it wishes; 0: the default.
+constexpr uint64_t start_timeout_ms(uint64_t asked) {
+  constexpr uint64_t kDefault = 60'000, kMax = 24ull * 3600 * 1000;
+  return asked == 0 ? kDefault : std::min(asked, kMax);
+}
 
 // The maximum of a rank's question and of its answer: a layer takes about 100 bytes.
 inline constexpr size_t kQuestionBytesMax = 1 << 20;

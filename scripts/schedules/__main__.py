@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--horovod-only", action="store_true", help="only its rows of the last results, once more")
     parser.add_argument("--groups", type=int, help="so many buckets; default: the schedule's own size")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each arm")
-    parser.add_argument("--steps", type=int, default=5, help="of a turn, after two that do not count")
+    parser.add_argument("--steps", type=int, default=5, help="of a turn, after three that do not count")
     parser.add_argument("--add", action="store_true", help="keep the other jobs of the last results")
     parser.add_argument("--report", action="store_true", help="from the last results")
     parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs/benchmarks")
@@ -130,12 +130,13 @@ def main() -> None:
         process.interrupt_on_terminate()
         jobs = grid(options.model, options.batch_size, options.ranks, options.link, options.schedule,
                     options.compression, options.groups, options.coded)  # fmt: skip
-        turns = {"date": datetime.date.today().isoformat(), "rounds": options.rounds, "steps": options.steps}
-        results: dict[str, Any] = {**turns, "machine": facts.machine(), "jobs": []}
+        turns = {"date": datetime.date.today().isoformat(), "rounds": options.rounds, "steps": options.steps,
+                 "machine": facts.machine()}  # fmt: skip
+        results: dict[str, Any] = {**turns, "jobs": []}
         if options.add or options.horovod_only:
             results = json.loads(stored.read_text())
         for number, job in enumerate(jobs, 1):
-            older = next((one for one in results["jobs"] if is_same(one["job"], job)), None)
+            older = next((one for one in results["jobs"] if is_same(one["job"], job) and "part" not in one), None)
             if options.horovod_only and older is None:
                 sys.exit(f"{job.key}: the last results have no such job | next: measure it with --add")
             found = older if options.horovod_only and older else measure(job, options.rounds, options.steps)

@@ -17,7 +17,7 @@ def wire_ms(job: dict[str, Any]) -> float:
 
 
 def median_ms(result: dict[str, list[float]]) -> float:
-    """Of a step."""
+    """Of a step: the middle one of the turns' means."""
     return statistics.median(result["seconds"]) * 1e3
 
 

@@ -4,7 +4,8 @@
 
 ARMS is a JSON list of [who, schedule, compression, bucket bytes or null]; who is compute (no exchange), gradbus, ddp
 or ddp-fp16. STORE is a file that does not exist yet, where ranks of DDP meet. Rank 0 prints one JSON object: by arm,
-in order, the seconds of each step, and for Gradbus the seconds that the rank waited, and the plan at the end.
+in order, the seconds of a step, and for Gradbus the seconds that the rank waited, and the plan at the end. These are
+means of each turn: a step leaves a part of its work to the next one, so the time of one alone says little.
 The schedule "auto+plan" is `auto` with GRADBUS_PLAN=1.
 """
 
@@ -29,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from schedules.cases import PLANNED
 from schedules.workloads import WORKLOADS
 
-WARM_STEPS = 2
+WARM_STEPS = 3  # buckets are formed again after the first one
 RECORD_STEPS = 12
 PLAN_STEPS_MAX = 120  # in which a plan of the coordinator must have been made and tried
 
@@ -151,12 +152,11 @@ def main() -> None:
             if isinstance(training, WithGradbus):
                 training.begin_turn(schedule, bucket_bytes)
             gradbus.barrier()
-            for number in range(WARM_STEPS + int(steps)):
-                begin = time.monotonic()
-                waited = training.step(x, y)
-                if number >= WARM_STEPS:
-                    result["seconds"].append(time.monotonic() - begin)
-                    result["waited"].append(waited)
+            for _ in range(WARM_STEPS):
+                training.step(x, y)
+            begin = time.monotonic()
+            result["waited"].append(sum(training.step(x, y) for _ in range(int(steps))) / int(steps))
+            result["seconds"].append((time.monotonic() - begin) / int(steps))
             if isinstance(training, WithGradbus):
                 training.optimizer.flush()  # nothing of it is left to another arm's turn
                 result["plan"] = training.optimizer.exchange_plan()

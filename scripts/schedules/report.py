@@ -53,17 +53,23 @@ def table_of(job: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _whole(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those with all dense schedules. Others have rows of another day, for example those of codecs."""
+    return [job for job in jobs if "part" not in job]
+
+
 def summary_of(jobs: list[dict[str, Any]]) -> str:
     """Markdown: how far `auto` is from the fastest dense schedule, and from DDP."""
     lines = ["| | fastest | `auto` to it | `auto`, planned, to it | `auto` to DDP | planned to DDP | `auto` to Horovod "
              "|", "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
-    for job in jobs:
+    for job in _whole(jobs):
         of = job["job"]
         older = {
             arm[0]: median_ms(result)
-            for arm, result in zip(of["arms"], job["arms"])
+            for other in jobs if (other["job"]["model"], other["job"]["link"]) == (of["model"], of["link"])
+            for arm, result in zip(other["job"]["arms"], other["arms"])
             if arm[2] == "none" and is_of_older_torch(arm[0])
-        }
+        }  # fmt: skip
         dense = {
             tuple(arm): median_ms(result)
             for arm, result in zip(of["arms"], job["arms"])
@@ -90,7 +96,7 @@ def hidden_of(jobs: list[dict[str, Any]]) -> str:
     names = ("auto", "bytescheduler", "dear", "wfbp", "ddp")
     lines = [f"| | {' | '.join(f'`{name}`' for name in names)} | best step to the bound |",
              f"| --- |{' --- |' * (len(names) + 1)}"]  # fmt: skip
-    for job in jobs:
+    for job in _whole(jobs):
         of = job["job"]
         dense = {
             arm[1]: result for arm, result in zip(of["arms"], job["arms"])
@@ -106,7 +112,9 @@ def _when_text(job: dict[str, Any]) -> str:
     """Of a job that was measured on another day than the page."""
     if "date" not in job:
         return ""
-    return f" Measured on {job['date']}: {job['rounds']} turns of {job['steps']} steps each."
+    of = f"{job['rounds']} turns of {job['steps']} steps each"
+    where = f", {job['machine']['processor']}" if "machine" in job else ""
+    return f"\nMeasured on {job['date']}: {of}{where}."
 
 
 def _horovod_text(jobs: list[dict[str, Any]]) -> str:
@@ -131,7 +139,8 @@ Steps of a training with simulated links between the nodes, measured by `scripts
 So ranks and agents share two cores, and communication slows computation down.
 
 All rows of a table are from one job. Its ranks trained in each way by turns, {results["rounds"]} turns of
-{results["steps"]} steps each. So compare rows of one table only. A figure is a median.
+{results["steps"]} steps each. So compare rows of one table only. A step is the mean of a turn, and of
+these the median: some schedules leave a part of a step to the next one, so single steps differ by a third.
 
 - **to DDP**: divided by DistributedDataParallel (Gloo, buckets of 25 MiB, gradients as views of buckets).
 - **to the bound**: divided by the larger of two times. One is computation alone. The other is the wire's: the
@@ -159,7 +168,7 @@ behind it, and a step is above the bound even where nobody waits.
     for job in results["jobs"]:
         of = job["job"]
         text += f"""
-## {of["model"]}, {of["link"]}
+## {of["model"]}, {of["link"]}{", " + job["part"] if "part" in job else ""}
 {job["bytes"] / 4e6:.1f} M parameters, {of["ranks"]} ranks, batch of {of["batch_size"]}. Computation alone takes
 {compute_ms(job):.0f} ms, the wire {wire_ms(job):.0f} ms.{_when_text(job)}
 

@@ -73,7 +73,7 @@ class AttachedClient {
   std::shared_ptr<Channel> channel;
   std::map<std::string, Wanted> wanted;
   DeviceTrials trials;
-  Nanos deadline = 0;  // kNew: deadline of its first packet
+  Nanos deadline = 0;  // kNew: of its first packet; kJoining, kAsking: of the answer to it
   // Earlier blocked reports are ignored: of the loop, and of a thread beside it.
   std::array<Nanos, 2> next_blocked{};
 

@@ -37,7 +37,8 @@ Status ClientRequests::take(AttachedClient& client, const Packet& packet, Nanos 
 Status ClientRequests::take_first(AttachedClient& client, const Packet& packet, Nanos now) {
   switch (static_cast<AttachType>(packet.header.type)) {
     case AttachType::kJoin:
-      return with<JoinPacket>(packet, [&](const auto& join) { return joins_.ask(client, join); });
+      return with<JoinPacket>(packet,
+                              [&](const auto& join) { return joins_.ask(client, join, now); });
     case AttachType::kAdmin:
       return with<AdminPacket>(
           packet, [&](const auto& wish) { return admin_calls_.take(client, wish, now); });
@@ -167,6 +168,10 @@ void ClientRequests::end_given_up(const AttachedClient& client, Nanos now) {
 
 void ClientRequests::expire(AttachedClient& client) {
   if (client.state == State::kAsking) return admin_calls_.expire(client);
+  if (client.state == State::kJoining) {
+    report_left(client, false, "its join was not answered in time");
+    return joins_.expire(client);
+  }
   if (client.state != State::kLeft)
     client.refuse_join(bad_packet("no join within 2 s of connecting"));
 }

@@ -17,6 +17,12 @@ std::string user_text(uid_t uid) {
   return name.empty() ? number : name + " (" + number + ")";
 }
 
+// How long a rank waits for the coordinator's answer. The coordinator answers at the start timeout,
+// unless it stands still. The client itself waits for one second more.
+Nanos patience_of(const JoinPacket& packet) {
+  return static_cast<Nanos>(start_timeout_ms(packet.start_timeout_ms)) * kMillisecond + 2 * kSecond;
+}
+
 bool printable(const std::string& text) {
   for (const unsigned char c : text)
     if (c < 0x20 || c == 0x7f) return false;
@@ -68,13 +74,13 @@ Status PendingJoins::check_others(const AttachedClient& client, const std::strin
   return {};
 }
 
-Status PendingJoins::ask(AttachedClient& client, const JoinPacket& packet) {
+Status PendingJoins::ask(AttachedClient& client, const JoinPacket& packet, Nanos now) {
   GRADBUS_RETURN_IF_ERROR(check(client, packet));
   client.state = AttachedClient::State::kJoining;
   client.job = get_text(packet.job);
   client.rank = static_cast<uint32_t>(packet.rank);
   client.world_size = static_cast<uint32_t>(packet.world_size);
-  client.deadline = 0;
+  client.deadline = now + patience_of(packet);
   v1::AgentMessage message;
   v1::JoinJob& join = *message.mutable_join_job();
   join.set_job(client.job);
@@ -100,6 +106,7 @@ std::vector<AttachedClient*> PendingJoins::take(const v1::JobStarted& started,
       if (!has_asked(client, started.job(), member.rank(), member.join())) continue;
       client.job_id = started.job_id();
       client.local_rank = member.local_rank();
+      client.deadline = 0;
       members.push_back(&client);
     }
   }
@@ -117,6 +124,14 @@ void PendingJoins::refuse(const v1::JoinRefused& refused) {
 void PendingJoins::refuse_job(uint64_t job, const Status& why) {
   for (AttachedClient& client : clients_.all())
     if (is_joining(client) && client.job_id == job) client.refuse_join(why);
+}
+
+void PendingJoins::expire(AttachedClient& client) {
+  client.refuse_join(error(
+      "J404",
+      "the coordinator at " + coordinator_.address() + " has neither started job \"" + client.job +
+          "\" nor refused rank " + std::to_string(client.rank) + " within its start timeout",
+      "gradbus status; if the coordinator does not answer, look at its machine"));
 }
 
 void PendingJoins::refuse_all(const Status& why) {

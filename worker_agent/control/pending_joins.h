@@ -17,13 +17,15 @@ class PendingJoins {
       : clients_(clients), coordinator_(coordinator) {}
 
   // GB-J401, J402, J408 or C501 when it cannot be asked.
-  Status ask(AttachedClient& client, const JoinPacket& packet);
+  Status ask(AttachedClient& client, const JoinPacket& packet, Nanos now);
   // The clients of a job that starts, by local rank. Empty: one of them has died. The coordinator
   // knows that, and ends the job.
   std::vector<AttachedClient*> take(const v1::JobStarted& started, uint32_t agent_index);
   void refuse(const v1::JoinRefused& refused);
   // The job failed before it was started here, because a rank of it had died.
   void refuse_job(uint64_t job, const Status& why);
+  // Its deadline has passed: the coordinator does not answer.
+  void expire(AttachedClient& client);
   void refuse_all(const Status& why);
 
  private:

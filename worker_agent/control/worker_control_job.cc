@@ -101,8 +101,10 @@ StartJob WorkerControlJob::engine_start() const {
   start.agent_index = agent_index_;
   start.agents = static_cast<uint32_t>(started_.agents_size());
   start.shards = static_cast<uint32_t>(started_.shards_size());
-  for (const v1::JobAgent& agent : started_.agents())
+  for (const v1::JobAgent& agent : started_.agents()) {
     start.agent_addresses.push_back(agent.address());
+    start.node_names.push_back(agent.name());
+  }
   for (const v1::JobAgent& shard : started_.shards())
     start.agent_addresses.push_back(shard.address());
   for (const v1::JobMember& member : started_.members())

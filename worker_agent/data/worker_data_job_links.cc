@@ -110,7 +110,7 @@ void WorkerDataJob::on_data(uint32_t from, const FrameHeader& header, uint32_t b
   run_actions(*target);
 }
 
-// "shard 0", "agent 1 (rank 2)", "agent 1 (ranks 2, 3)"; at most eight ranks.
+// "shard 0", "node "a" (rank 2)", "node "a" (ranks 2, 3)"; at most eight ranks.
 std::string WorkerDataJob::describe_peer(uint32_t peer) const {
   if (peer >= start_.agents) return "shard " + std::to_string(peer - start_.agents);
   std::string ranks;
@@ -120,7 +120,9 @@ std::string WorkerDataJob::describe_peer(uint32_t peer) const {
     ranks += (count == 1 ? "" : ", ") + std::to_string(rank);
   }
   if (count > kRanksNamedMax) ranks += ", ...";
-  const std::string agent = "agent " + std::to_string(peer);
+  const std::string agent = peer < start_.node_names.size()
+                                ? "node \"" + start_.node_names[peer] + "\""
+                                : "agent " + std::to_string(peer);
   return count == 0 ? agent : agent + (count == 1 ? " (rank " : " (ranks ") + ranks + ")";
 }
 
@@ -144,7 +146,8 @@ void WorkerDataJob::on_closed(const TransportEvent& event, const std::string& wh
   const char* corrupt = why.find("GB-D612") == std::string::npos ? "D601" : "D612";
   const Status lost =
       error(event.code == Code::kCorrupt ? corrupt : "P102",
-            "job \"" + start_.name + "\": the link to " + describe_peer(peer) + " ended" +
+            "job \"" + start_.name + "\": the link from " + describe_peer(start_.agent_index) +
+                " to " + describe_peer(peer) + " ended" +
                 (why.empty() ? "" : " (" + with_tensor_name(what_of(why)) + ")"));
   if (event.code == Code::kCorrupt || !may_lose(peer)) return fail(lost);
   ended_links_.add(peer, lost, transport_->now());

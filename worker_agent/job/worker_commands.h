@@ -35,6 +35,7 @@ struct StartJob {
   uint32_t agents = 1;
   uint32_t shards = 0;
   std::vector<std::string> agent_addresses;        // by agent index, then by shard
+  std::vector<std::string> node_names;             // by agent index
   std::vector<uint32_t> agent_of_rank;             // by rank
   std::vector<uint32_t> local_ranks;               // this node's ranks, by local rank
   std::vector<std::shared_ptr<Channel>> channels;  // by local rank

@@ -104,6 +104,9 @@ class _GlobalProcessSet(ProcessSet):
     def __repr__(self) -> str:
         return "global_process_set"
 
+    def __str__(self) -> str:
+        return f"ProcessSet(process_set_id=0, ranks={self.ranks}, mpi_comm=None)"  # as Horovod prints it
+
     @property
     def ranks(self) -> list[int]:
         """All numbers below the job's size; none before init()."""

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "common/units.h"
+#include "proto/control.h"
 #include "proto/numbers.h"
 #include "server/coordinator/jobs/coordinator_job.h"
 
@@ -98,9 +99,7 @@ void CoordinatorJob::join(uint64_t agent, const AgentInfo& info, const v1::JoinJ
   }
   membership_.add(message.rank(), agent, info, message.pid());
   membership_.find(message.rank())->join = message.join();
-  const uint64_t asked = message.start_timeout_ms();
-  start_timeout_ms_ = std::max(
-      start_timeout_ms_, asked == 0 ? kStartTimeoutDefaultMs : std::min(asked, kStartTimeoutMsMax));
+  start_timeout_ms_ = std::max(start_timeout_ms_, start_timeout_ms(message.start_timeout_ms()));
   if (membership_.complete()) start(shards, now);
 }
 

@@ -33,7 +33,5 @@ inline constexpr size_t kEndedJobsMax = 100;
 inline constexpr Nanos kEndedJobKept = 600 * kSecond;
 inline constexpr size_t kStatusPathsMax = 1024;    // in one StatusReply
 inline constexpr size_t kStatusTensorsMax = 4096;  // in one StatusReply
-inline constexpr uint64_t kStartTimeoutDefaultMs = 60'000;
-inline constexpr uint64_t kStartTimeoutMsMax = 24ull * 3600 * 1000;
 
 }  // namespace gradbus

@@ -33,3 +33,17 @@ def test_a_stopped_coordinator_is_told_from_none():
         expected = (r"GB-C501 COORDINATOR_LOST: the coordinator at \S+ has not answered for 15 s \| next: it is "
                     r"stopped, overloaded or unreachable.*\n")  # fmt: skip
         assert all(re.fullmatch(expected, text) for text in said), said
+
+
+def test_the_coordinator_is_named_by_a_rank_that_waits_for_its_start():
+    """It stands still for longer than the start timeout, so nobody says that a rank is missing."""
+    with rigs.cluster(1) as rig:
+        rank = rig.start_rank(0, 2, "red:x:10:i64:sum", env={"GRADBUS_START_TIMEOUT": "3"})
+        rig.wait_for_rank(0)
+        rig.server.kill(signal.SIGSTOP)
+        status, output = rank.finish()
+        rig.server.kill(signal.SIGCONT)
+        assert status != 0 and re.search(
+            r"GB-J404 START_TIMEOUT: the coordinator at \S+ has neither started job \"job\" nor refused rank 0", output
+        ), output
+        rigs.wait_until(lambda: not rig.status()["jobs"] or rig.newest_job()["state"] != "joining", what="its end")

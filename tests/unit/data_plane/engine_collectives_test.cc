@@ -217,7 +217,7 @@ TEST(EngineCollectives, ACorruptFrameEndsTheJobByName) {
     const auto broken = cluster.broken(0);
     ASSERT_EQ(broken.size(), 1u);
     EXPECT_THAT(broken[0].status.message(),
-                testing::HasSubstr("the link to agent 1 (rank 1) ended"));
+                testing::HasSubstr("the link from agent 0 (rank 0) to agent 1 (rank 1) ended"));
   }
 }
 
@@ -261,7 +261,7 @@ TEST(EngineCollectives, TheAgentThatIsLostIsTheOneThatIsNamed) {
     ASSERT_EQ(broken.size(), 1u);
     EXPECT_EQ(broken[0].status.code(), Code::kPeerLost);
     EXPECT_THAT(broken[0].status.message(),
-                testing::HasSubstr("the link to agent " + std::to_string(lost) + " (rank " +
+                testing::HasSubstr(" to agent " + std::to_string(lost) + " (rank " +
                                    std::to_string(lost) + ") ended"));
   }
 }

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 from .. import _process_sets as core
 from .._errors import bad_argument
 
-_numbers = itertools.count(1)  # 0 is the global one's
 _by_number: dict[int, core.ProcessSet] = {0: core.global_process_set}
 
 
@@ -25,12 +23,26 @@ class ProcessSet(core.ProcessSet):
     @property
     def process_set_id(self) -> int | None:
         """Its number in the job, the same on all ranks. None while the set is not in use."""
-        return self._number if self.initialized else None
+        return self._number
+
+    @process_set_id.setter
+    def process_set_id(self, number: int) -> None:
+        raise bad_argument(f"process_set_id={number!r}: sets get their numbers when they are added",
+                           "call hvd.add_process_set()")  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm=None)"
 
     def _open(self) -> None:
         super()._open()
-        self._number = next(_numbers)
+        self._number = next(number for number in range(len(_by_number) + 1) if number not in _by_number)
         _by_number[self._number] = self
+
+    def _close(self, process_goes_on: bool = True) -> None:
+        super()._close(process_goes_on)
+        if self._number is not None:
+            _by_number.pop(self._number, None)
+        self._number = None
 
 
 def sorted_set(process_set: core.ProcessSet | Sequence[int]) -> core.ProcessSet:

@@ -60,6 +60,7 @@ class Settings:
     sparse: frozenset[torch.nn.Parameter] = frozenset()  # their gradients come sparse
     waits_in_backward: bool = True
     warns_of_differences: bool = False  # between replicas, where others raise
+    warns_after_synchronize: bool = False  # in a step() outside skip_synchronize(), for Horovod's users
     check_every: int = 0  # steps from one comparison of the replicas to the next; 0: only the first step's
     reduce_in_float32: bool = False  # gradients of half precision
     schedule: Schedule = dataclasses.field(default_factory=lambda: schedule_of(DEFAULT))
@@ -69,6 +70,14 @@ class Settings:
     def is_sparse(self, parameter: torch.nn.Parameter, optimizer: Any) -> bool:
         """SparseAdam takes no other gradients."""
         return parameter in self.sparse or isinstance(optimizer, torch.optim.SparseAdam)
+
+
+@dataclasses.dataclass
+class ByHand:
+    """What the user has called since the last step."""
+
+    synchronized: bool = False
+    skips: bool = False  # the next step takes the gradients as they are
 
 
 _Modes = tuple[str, ...]  # by parameter, in their order
@@ -84,7 +93,7 @@ class State:
         self.plain_class = type(optimizer)
         self.learning_rate = functools.partial(_learning_rate, self._optimizer)
         self.inner_step = _inner_step(optimizer)
-        self.skip_synchronize = False
+        self.by_hand = ByHand()
         self.steps = 0
         self.replicas_compared = False  # of the parameters that there are now
         self.fence_period = fence_period()

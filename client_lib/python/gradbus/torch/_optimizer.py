@@ -40,7 +40,7 @@ from ._sharded.optimizer import ShardedOptimizerBase
 from ._sharded.optimizer import shard as make_sharded
 from ._state.optimizer_state import ShardState
 from ._state.residual_state import CompressionState
-from ._step import Closure, step_inside, synchronize
+from ._step import Closure, step_inside, synchronize, warn_after_synchronize
 from ._takeover import take_over
 from ._timeline import trace_now, trace_span
 from ._tuning import codec_trials
@@ -73,15 +73,16 @@ class DistributedOptimizerBase(_Optimizer):
         during the exchange), MismatchError, PeerLostError, TimeoutError (may be called again).
         """
         synchronize(self, is_step=False)
+        self._gradbus.by_hand.synchronized = True
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
         """In this block step() uses the gradients as they are, without an exchange."""
-        self._gradbus.skip_synchronize = True
+        self._gradbus.by_hand.skips = True
         try:
             yield
         finally:
-            self._gradbus.skip_synchronize = False
+            self._gradbus.by_hand.skips = False
 
     def step(self, closure: Closure | None = None) -> Any:
         """Calls synchronize(), then makes one step of the wrapped optimizer. With a closure, each evaluation
@@ -91,6 +92,7 @@ class DistributedOptimizerBase(_Optimizer):
         ``check_every``.
         """
         state = self._gradbus
+        warn_after_synchronize(state)
         state.local.before_step()
         compare_before_step(state)
         traced = trace_now()

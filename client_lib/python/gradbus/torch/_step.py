@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ def step_inside(optimizer: Any, closure: Closure | None) -> Any:
         part = step_part(optimizer, state.plain_class)
         state.exchange.defer_step(part, optimizer, parameters_of(optimizer))
         return step_nothing(optimizer, state.inner_step)
-    if state.skip_synchronize:
+    if state.by_hand.skips:
         return state.inner_step() if closure is None else state.inner_step(closure)
     if closure is not None:
         return state.inner_step(functools.partial(_evaluate, optimizer, closure))
@@ -35,10 +36,21 @@ def step_inside(optimizer: Any, closure: Closure | None) -> Any:
 
 def _may_step_parts(optimizer: Any, state: State) -> bool:
     return (
-        not state.skip_synchronize
+        not state.by_hand.skips
         and not state.local.names
         and may_step_parts(optimizer, state.plain_class)
     )
+
+
+def warn_after_synchronize(state: State) -> None:
+    """At the begin of a step, as Horovod does. ``stacklevel`` names the caller of step()."""
+    if state.by_hand.synchronized and state.settings.warns_after_synchronize and not state.by_hand.skips:
+        warnings.warn(
+            "optimizer.step() called without optimizer.skip_synchronize() after optimizer.synchronize(): Gradbus"
+            " exchanges gradients once, but Horovod would do it twice",
+            stacklevel=3,
+        )
+    state.by_hand.synchronized = False
 
 
 def synchronize(optimizer: Any, is_step: bool) -> None:

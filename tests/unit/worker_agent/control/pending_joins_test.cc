@@ -26,7 +26,7 @@ class PendingJoinsTest : public test::FakeNode {
     return packet;
   }
   std::string refusal(AttachedClient& client, const JoinPacket& packet) {
-    return joins_.ask(client, packet).message();
+    return joins_.ask(client, packet, 0).message();
   }
 
   PendingJoins joins_{clients_, connection_};
@@ -34,9 +34,8 @@ class PendingJoinsTest : public test::FakeNode {
 
 TEST_F(PendingJoinsTest, AsksTheCoordinatorWithTheUserOfTheKernel) {
   AttachedClient& client = attach(4242);
-  ASSERT_TRUE(joins_.ask(client, join("train", 3)).ok());
+  ASSERT_TRUE(joins_.ask(client, join("train", 3), 0).ok());
   EXPECT_EQ(client.state, AttachedClient::State::kJoining);
-  EXPECT_EQ(client.deadline, 0);
   ASSERT_THAT(coordinator_.sent, SizeIs(1));
   const v1::JoinJob& asked = coordinator_.sent[0].join_job();
   EXPECT_EQ(asked.job(), "train");
@@ -58,16 +57,39 @@ TEST_F(PendingJoinsTest, RefusesWrongNumbersAndNames) {
 }
 
 TEST_F(PendingJoinsTest, RefusesARankTwiceAndAnotherUsersJob) {
-  ASSERT_TRUE(joins_.ask(attach(1000), join("train", 1)).ok());
+  ASSERT_TRUE(joins_.ask(attach(1000), join("train", 1), 0).ok());
   EXPECT_THAT(refusal(attach(1000), join("train", 1)), HasSubstr("GB-J402"));
   EXPECT_THAT(refusal(attach(1001), join("train", 2)), HasSubstr("GB-J408"));
-  EXPECT_TRUE(joins_.ask(attach(1000), join("train", 2)).ok());
-  EXPECT_TRUE(joins_.ask(attach(1001), join("other", 1)).ok());
+  EXPECT_TRUE(joins_.ask(attach(1000), join("train", 2), 0).ok());
+  EXPECT_TRUE(joins_.ask(attach(1001), join("other", 1), 0).ok());
 }
 
 TEST_F(PendingJoinsTest, RefusesWhileTheCoordinatorIsGone) {
   connection_.ended("closed", test::kStart);
   EXPECT_THAT(refusal(attach(), join("train", 1)), HasSubstr("GB-C501"));
+}
+
+// Expect: a coordinator that stands still is named before the client itself stops waiting.
+TEST_F(PendingJoinsTest, EndsAWaitThatTheCoordinatorDoesNotEnd) {
+  AttachedClient& client = attach();
+  JoinPacket packet = join("train", 3);
+  packet.start_timeout_ms = 5000;
+  ASSERT_TRUE(joins_.ask(client, packet, test::kStart).ok());
+  EXPECT_THAT(clients_.silent(test::kStart + 7 * kSecond - 1), IsEmpty());
+  EXPECT_THAT(clients_.silent(test::kStart + 7 * kSecond), ElementsAre(client.fd()));
+  joins_.expire(client);
+  const auto refused = process(0).read<JoinedPacket>();
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(get_text(refused->text), AllOf(HasSubstr("GB-J404"), HasSubstr("neither started"),
+                                             HasSubstr("rank 3"), HasSubstr("\"train\"")));
+}
+
+// Expect: the deadline of a join is none of the running job.
+TEST_F(PendingJoinsTest, HasNoDeadlineAfterTheStart) {
+  AttachedClient& client = attach();
+  ASSERT_TRUE(joins_.ask(client, join("train", 0, 1), test::kStart).ok());
+  EXPECT_THAT(joins_.take(test::started_job(1), 0), ElementsAre(&client));
+  EXPECT_EQ(client.deadline, 0);
 }
 
 // Expect: the clients of the job in the order of their local ranks, and nobody else.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -87,6 +88,8 @@ def DistributedOptimizer(  # used like a class, hence its name
     )  # fmt: skip
     if not isinstance(distributed, ShardedOptimizerBase):
         exchanges_with_zeros(OptimizerRounds(distributed), process_set)
+        state = distributed._gradbus
+        state.settings = dataclasses.replace(state.settings, warns_after_synchronize=True)
         distributed._parameter_names = {parameter: name for (name, parameter), _ in distributed._gradbus.parameters}
     distributed.set_backward_passes_per_step = _change_passes_of(distributed)
     return distributed  # type: ignore[no-any-return]

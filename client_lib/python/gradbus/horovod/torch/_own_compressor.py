@@ -72,7 +72,8 @@ class _CompressedSteps:
             return inner(functools.partial(self._evaluate, closure))
         if self._is_exchanged:
             warnings.warn(
-                "step() exchanges gradients again after synchronize(); use `with optimizer.skip_synchronize()`",
+                "optimizer.step() called without optimizer.skip_synchronize() after optimizer.synchronize(): gradients"
+                " are exchanged twice",
                 stacklevel=2,
             )
         self.synchronize()

@@ -4,6 +4,7 @@ import warnings
 
 import gradbus
 import gradbus.horovod.torch as hvd
+import pytest
 import torch
 
 
@@ -258,7 +259,14 @@ def case_process_sets():
     assert not hvd.remove_process_set(pair) and not hvd.remove_process_set(everybody)
     again = hvd.add_process_set([1, 0])
     assert again.ranks == [0, 1]
-    assert hvd.remove_process_set(again)
+    assert hvd.add_process_set(pair).process_set_id == again.process_set_id + 1
+    assert str(again) == f"ProcessSet(process_set_id={again.process_set_id}, ranks=[0, 1], mpi_comm=None)"
+    number = again.process_set_id
+    assert hvd.remove_process_set(again) and hvd.add_process_set([1, 2]).process_set_id == number  # free numbers first
+    assert hvd.mpi_ops._basics._get_process_set_ids_and_ranks()[number] == [1, 2]
+    assert hvd.remove_process_set(pair)
+    with pytest.raises(ValueError, match="get their numbers when they are added"):
+        pair.process_set_id = 10
 
 
 def case_numbers_of_operations():

@@ -134,10 +134,28 @@ def case_fewer_passes_than_announced():
         optimizer.zero_grad()
         loss_of(ours, mine(x), mine(y)).backward()
         optimizer.synchronize()
-        with optimizer.skip_synchronize():
+        with warnings.catch_warnings(), optimizer.skip_synchronize():
+            warnings.simplefilter("error")
             optimizer.step()
     train_alone(alone)
     assert_same(ours, alone)
+
+
+def case_step_after_synchronize():
+    """Horovod's warning, once for each step; gradients are exchanged once."""
+    ours, alone = pair()
+    optimizer = hvd.DistributedOptimizer(sgd(ours), ours.named_parameters())
+    for x, y in batches():
+        optimizer.zero_grad()
+        loss_of(ours, mine(x), mine(y)).backward()
+        optimizer.synchronize()
+        with pytest.warns(UserWarning, match=r"optimizer.step\(\) called without optimizer.skip_synchronize\(\)"):
+            optimizer.step()
+    train_alone(alone)
+    assert_same(ours, alone)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.step()
 
 
 def case_another_number_of_passes():
