@@ -77,6 +77,10 @@ ErrorFeedbackOptions error_feedback_options(const CompressionSpec& spec, uint32_
   return options;
 }
 
+bool remembers(const CompressionSpec& spec) {
+  return spec.codec->traits.has_state || kind_of(spec) != ErrorFeedbackKind::kNone;
+}
+
 ErrorFeedback::ErrorFeedback(const ErrorFeedbackOptions& options, size_t count)
     : options_(options),
       residual_(options.kind == ErrorFeedbackKind::kNone ? 0 : count),

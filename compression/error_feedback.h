@@ -39,6 +39,9 @@ struct ErrorFeedbackOptions {
 // The options for `spec`; `ef=auto` depends on the codec.
 ErrorFeedbackOptions error_feedback_options(const CompressionSpec& spec, uint32_t agents);
 
+// Whether what it sends in a round depends on earlier rounds of the same tensor.
+bool remembers(const CompressionSpec& spec);
+
 class ErrorFeedback {
  public:
   ErrorFeedback(const ErrorFeedbackOptions& options, size_t count);

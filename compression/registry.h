@@ -21,8 +21,11 @@ struct CodecTraits {
   bool wants_feedback = false;  // biased: diverges or stalls without error feedback
   // Selects from the whole partition, which is therefore not cut into small pieces.
   bool whole_partition = false;
-  bool needs_matrix = false;    // uses the tensor's shape
-  bool by_rows = false;         // sends a row of the tensor as a matrix completely or not at all
+  bool needs_matrix = false;  // uses the tensor's shape
+  bool by_rows = false;       // sends a row of the tensor as a matrix completely or not at all
+  // Decodes to plus or minus the option `step`: the mean of agents' payloads is one of votes.
+  bool votes = false;
+  bool has_state = false;       // besides error feedback: what it sends depends on earlier rounds
   bool takes_momentum = false;  // the codec accumulates DGC's momentum (EncodeInput)
 };
 

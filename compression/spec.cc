@@ -76,7 +76,9 @@ std::span<const CodecOption> common_codec_options() {
        .default_text = "0",
        .min = 0,
        .max = 1e30,
-       .sentence = "ef=dgc: local gradients are clipped to this L2 norm / sqrt(agents); 0: not"},
+       .sentence =
+           "ef=dgc: the sum of a node's gradients is clipped to this L2 norm / sqrt(agents), "
+           "partition by partition; 0: not"},
       {.name = "communicator",
        .default_text = "auto",
        .choices = {"auto", "allreduce", "allgather", "ps"},

@@ -10,7 +10,9 @@
 
 namespace gradbus {
 
-std::unique_ptr<Codec> second_codec(const CompressionSpec& spec, const CodecShape& shape);
+// `agents` votes were summed; their majority counts as much as they do together.
+std::unique_ptr<Codec> second_codec(const CompressionSpec& spec, const CodecShape& shape,
+                                    uint32_t agents);
 
 // It keeps the residual of the second encoding: two-way error feedback, as in BytePS and in
 // MergeComp's parameter-server communicator. It never has momentum, because the senders keep that.

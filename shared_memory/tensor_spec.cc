@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "common/errors.h"
 #include "common/policy/sync_mode.h"
@@ -76,6 +77,31 @@ Status check_budget(const TensorSpec& spec, const std::string& who) {
 }
 
 }  // namespace
+
+std::string signature_of(const TensorSpec& spec) {
+  std::string text = std::string(collective_name(spec.kind)) + "." +
+                     std::string(dtype_name(spec.dtype)) + "." +
+                     std::string(reduce_op_name(spec.op)) + "." +
+                     std::to_string(has_common_count(spec.kind) ? spec.count : 0) + ".root" +
+                     std::to_string(spec.root);
+  if (spec.row_elements != 1) text += ".row" + std::to_string(spec.row_elements);
+  if (!spec.shape.empty()) text += "." + spec.shape;
+  if (!spec.compression.empty()) text += "." + spec.compression;
+  if (spec.prescale == 1 && spec.postscale == 1) return text;
+  char scales[64];
+  std::snprintf(scales, sizeof(scales), ".scaled%a*%a", spec.prescale, spec.postscale);
+  return text + scales;
+}
+
+std::string unnamed_tensor(const std::string& signature, uint64_t number) {
+  constexpr uint64_t kInTurn = 4;
+  return signature + "#" + std::to_string(number % kInTurn);
+}
+
+bool is_unnamed(const TensorSpec& spec) {
+  return spec.name.size() > 1 &&
+         spec.name.substr(0, spec.name.size() - 1) == signature_of(spec) + "#";
+}
 
 Status check_spec(const TensorSpec& spec, uint32_t world_size) {
   const std::string who = "tensor \"" + spec.name.substr(0, kTensorNameBytesMax) + "\"";

@@ -45,6 +45,19 @@ inline std::string shape_with_dtype(const TensorSpec& spec) {
   return spec.shape.empty() ? "" : std::string(dtype_name(spec.dtype)) + spec.shape;
 }
 
+// Whether the count of this kind is the same on all ranks. Of others it is a rank's own.
+constexpr bool has_common_count(CollectiveKind kind) {
+  return kind != CollectiveKind::kAllGather && kind != CollectiveKind::kGather &&
+         kind != CollectiveKind::kAllToAll;
+}
+
+// Operations without a name use a few tensors for each signature in turn, so that as many can be
+// in flight.
+std::string signature_of(const TensorSpec& spec);
+std::string unnamed_tensor(const std::string& signature, uint64_t number);
+// Its tensor is one of those.
+bool is_unnamed(const TensorSpec& spec);
+
 // Returns GB-O900 or O904, naming the field, when no job of `world_size` ranks can have such a
 // tensor.
 Status check_spec(const TensorSpec& spec, uint32_t world_size);

@@ -102,6 +102,12 @@ double SpecOptions::number(std::string_view name) const {
   return number;
 }
 
+SpecOptions SpecOptions::with(std::string_view name, double number) const {
+  SpecOptions changed = *this;
+  changed.values_.find(name)->second = number_text(number);
+  return changed;
+}
+
 Result<ReadOptions> read_spec_options(std::string_view text,
                                       std::span<const SpecOption* const> known) {
   Values values;

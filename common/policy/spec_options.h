@@ -33,6 +33,8 @@ class SpecOptions {
       : values_(std::move(values)) {}
   const std::string& text(std::string_view name) const;
   double number(std::string_view name) const;
+  // The same with another number.
+  SpecOptions with(std::string_view name, double number) const;
 
  private:
   std::map<std::string, std::string, std::less<>> values_;

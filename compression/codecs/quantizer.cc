@@ -12,9 +12,9 @@ CodecOption bucket_option(std::string_view name, std::string_view default_text, 
           .default_text = default_text,
           .min = min,
           .max = 1048576,
-          .sentence = min == 0 ? "elements that share a scale, rounded up to a multiple of 32; 0: "
-                                 "the whole partition (more than 2048 are read twice)"
-                               : "elements that share a scale, rounded up to a multiple of 32",
+          .sentence =
+              "elements that share a scale, rounded up to a multiple of 32; 0, where it is "
+              "allowed: the whole partition (more than 2048 are read twice)",
           .whole = true};
 }
 
@@ -84,7 +84,7 @@ std::unique_ptr<Codec> make_qsgd(const CodecOptions& options, const CodecShape&)
 std::unique_ptr<Codec> make_terngrad(const CodecOptions& options, const CodecShape&) {
   QuantizerOptions quantizer{.id = CodecId::kTernGrad, .bucket = size_option(options, "bucket")};
   quantizer.code.stochastic = true;
-  quantizer.clip = static_cast<float>(options.number("clip"));
+  quantizer.clip = static_cast<float>(options.number("bound"));
   quantizer.code.clipped = quantizer.clip > 0;
   quantizer.bound = quantizer.clip > 0 ? Bound::kClipped : Bound::kLargest;
   return make_levels(quantizer, 2, 1);
@@ -157,7 +157,7 @@ CodecRow terngrad_row() {
   return {.id = CodecId::kTernGrad,
           .name = "terngrad",
           .sentence = "-1, 0 or 1 times a bucket's bound at random, two bits (Wen et al. 2017)",
-          .options = {{.name = "clip",
+          .options = {{.name = "bound",
                        .default_text = "2.5",
                        .min = 0,
                        .max = 1e6,

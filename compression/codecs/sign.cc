@@ -5,11 +5,14 @@ namespace gradbus {
 namespace {
 
 CodecOption step_option() {
-  return {.name = "step",
-          .default_text = "1",
-          .min = 1e-30,
-          .max = 1e30,
-          .sentence = "what a sign decodes to, plus or minus"};
+  return {
+      .name = "step",
+      .default_text = "1",
+      .min = 1e-30,
+      .max = 1e30,
+      .sentence =
+          "what a vote counts, plus or minus. An average is at most this, and a majority that an "
+          "owner or shard has counted (communicator=ps) exactly this"};
 }
 
 CodecOption beta_option() {
@@ -57,6 +60,7 @@ std::span<const CodecRow> sign_codecs() {
       {.id = CodecId::kSignSgd,
        .name = "signsgd",
        .sentence = "the sign of each element, a vote (Bernstein et al. 2018)",
+       .traits = {.votes = true},
        .options = {step_option()},
        .make = make_signsgd},
       {.id = CodecId::kEfSignSgd,
@@ -77,6 +81,7 @@ std::span<const CodecRow> sign_codecs() {
       {.id = CodecId::kSignum,
        .name = "signum",
        .sentence = "the sign of each element's momentum, a vote (Bernstein et al. 2018)",
+       .traits = {.votes = true, .has_state = true},
        .options = {beta_option(), step_option()},
        .owner = "signsgd",  // senders keep the momentum; the owner counts votes
        .make = make_signum},

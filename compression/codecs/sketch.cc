@@ -55,7 +55,10 @@ std::span<const CodecRow> sketch_codecs() {
       {.id = CodecId::kPowerSgd,
        .name = "powersgd",
        .sentence = "two thin matrices whose product is near the tensor (Vogels et al. 2019)",
-       .traits = {.wants_feedback = true, .whole_partition = true, .needs_matrix = true},
+       .traits = {.wants_feedback = true,
+                  .whole_partition = true,
+                  .needs_matrix = true,
+                  .has_state = true},
        .options = {rank_option()},
        .make_linear = make_powersgd},
   };

@@ -16,7 +16,8 @@ uint64_t payload_bytes_max_of(const ShardPlan& plan, const Codec& codec) {
   const uint64_t count = longest_partition(plan).count_max;
   return std::max(
       codec.payload_bytes_max(count),
-      second_codec(plan.compression.spec, longest_partition(plan))->payload_bytes_max(count));
+      second_codec(plan.compression.spec, longest_partition(plan), plan.collective.agents)
+          ->payload_bytes_max(count));
 }
 
 }  // namespace
@@ -43,7 +44,7 @@ PayloadTensor::PayloadTensor(const ShardPlan& plan, Transport& transport,
     if (!holds(partition)) continue;
     const CodecShape shape = partition_shape(compression, plan.collective.count, partition);
     partitions_.push_back(
-        {second_codec(compression.spec, shape),
+        {second_codec(compression.spec, shape, agents()),
          ErrorFeedback(second_error_feedback(compression.spec, agents()), shape.count_max)});
     if (plan.moved) partitions_.back().lacks = partitions_.back().error_feedback.residual().size();
   }

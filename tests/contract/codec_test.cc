@@ -31,7 +31,7 @@ std::vector<std::string> every_spec() {
                            "qsgd:levels=1",
                            "qsgd:levels=7",
                            "qsgd:norm=max",
-                           "terngrad:clip=0",
+                           "terngrad:bound=0",
                            "topk:ratio=1",
                            "topk:ratio=0.3",
                            "topk:values=fp16",

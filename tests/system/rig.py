@@ -139,9 +139,9 @@ class Rig:
     def start(self, agents: int = 1, *agent_arguments: str) -> Rig:
         """A coordinator and agents that it knows."""
         # A death is seen by the end of a connection; a lease only tells how long a daemon may starve.
+        lease = [] if "--lease-ms" in self.server_arguments else ["--lease-ms", "15000"]
         self.server = self.start_daemon(
-            "gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0", "--lease-ms", "15000",
-            *self.server_arguments)
+            "gradbus-server", "--role=coordinator", "--listen", "127.0.0.1:0", *lease, *self.server_arguments)
         for index in range(agents):
             self.start_agent(f"node-{index}", *agent_arguments)
         return self

@@ -23,6 +23,13 @@ PsRequest pull_of(const RoundRequest& request) {
   return reads ? PsRequest::kRead : PsRequest::kParameters;
 }
 
+// Of the sum of payloads. A node has one vote, whatever the number of its ranks.
+float scale_of(const Reduction& last, const CompressionSpec& spec, uint32_t agents) {
+  const bool averages = last.divisor != 1;
+  const uint32_t divisor = averages && spec.codec->traits.votes ? agents : last.divisor;
+  return static_cast<float>(last.postscale / divisor);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<CompressedTensor>> CompressedTensor::create(const StartJob& job,
@@ -83,7 +90,7 @@ PartitionPlan CompressedTensor::partition_plan(uint32_t index) const {
   plan.parameters = add_.plan.mode.holds_parameters();
   plan.tensor = add_.plan.id;
   plan.algorithm = add_.plan.algorithm();
-  plan.scale = static_cast<float>(add_.last.postscale / add_.last.divisor);
+  plan.scale = scale_of(add_.last, plan.spec, job_.agents);
   for (float* const rank_buffer : rank_buffers_)
     plan.rank_buffers.push_back(rank_buffer + index * compression_.partition_elements);
   return plan;
@@ -306,8 +313,8 @@ Status CompressedTensor::resume(OperationQueue& next) {
 }
 
 void CompressedTensor::measure() {
-  const auto scale = static_cast<float>(add_.last.postscale / add_.last.divisor);
-  sample_ = gauge_->compare(first_rank_buffer(measured_partition_), scale,
+  sample_ = gauge_->compare(first_rank_buffer(measured_partition_),
+                            scale_of(add_.last, compression_.spec, job_.agents),
                             partitions_[measured_partition_]->residual_norm());
   sample_.job = job_.job;
   sample_.tensor = add_.plan.id;

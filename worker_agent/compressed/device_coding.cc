@@ -69,11 +69,11 @@ Status fits_device(const std::string& who, const CompressionPlan& compression, u
 }
 
 std::vector<DeviceCoding> device_codings(const CompressionPlan& compression,
-                                         const CodecShape& shape) {
+                                         const CodecShape& shape, uint32_t agents) {
   std::vector<DeviceCoding> codings;
   codings.emplace_back(make_codec(compression.spec, shape), shape.count_max);
   if (has_owners(compression))
-    codings.emplace_back(second_codec(compression.spec, shape), shape.count_max);
+    codings.emplace_back(second_codec(compression.spec, shape, agents), shape.count_max);
   return codings;
 }
 

@@ -37,7 +37,7 @@ Status fits_device(const std::string& who, const CompressionPlan& compression, u
 // The encodings of a partition: that of the node's sum and, if partitions have owners, that of the
 // owner's sum.
 std::vector<DeviceCoding> device_codings(const CompressionPlan& compression,
-                                         const CodecShape& shape);
+                                         const CodecShape& shape, uint32_t agents);
 
 // The operations of a partition, equal to those of partitions in host memory.
 std::vector<Stage> device_stages(const PartitionPlan& partition,

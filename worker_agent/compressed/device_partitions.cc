@@ -51,7 +51,8 @@ void DevicePartitions::plan_partitions(const DevicePartitionsPlan& plan) {
     Partition& partition = partitions_.emplace_back(
         Partition{.first = first, .elements = static_cast<uint32_t>(shape.count_max)});
     partition.linear = make_device_linear(plan.compression.spec, shape);
-    if (partition.linear == nullptr) partition.codings = device_codings(plan.compression, shape);
+    if (partition.linear == nullptr)
+      partition.codings = device_codings(plan.compression, shape, plan.agents);
     for (const Stage& stage : stages(operation)) payloads_bytes_ += stage.bytes;
     if (partition.codings.size() > 1 && has_residual_ && owns(operation.index))
       owned_ += partition.elements;

@@ -12,7 +12,7 @@ class OwnerReduce final : public CompressedPartition {
       : CompressedPartition(std::move(partition)),
         codec_(make_codec(plan().spec, plan().shape)),
         owner_(plan().owner()),
-        sum_codec_(second_codec(plan().spec, plan().shape)),
+        sum_codec_(second_codec(plan().spec, plan().shape, plan().agents)),
         sum_error_feedback_(second_error_feedback(plan().spec, plan().agents),
                             owns() ? plan().count : 0) {
     const size_t count = plan().count;

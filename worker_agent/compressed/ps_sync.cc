@@ -10,7 +10,7 @@ class PsSync final : public CompressedPartition {
   explicit PsSync(PartitionPlan partition)
       : CompressedPartition(std::move(partition)),
         codec_(make_codec(plan().spec, plan().shape)),
-        sum_codec_(second_codec(plan().spec, plan().shape)) {
+        sum_codec_(second_codec(plan().spec, plan().shape, plan().agents)) {
     add_stage(shard_stage(plan(), std::max(codec_->payload_bytes_max(plan().count),
                                            sum_codec_->payload_bytes_max(plan().count))));
   }

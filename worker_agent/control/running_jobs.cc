@@ -118,6 +118,7 @@ bool RunningJobs::finished(WorkerControlJob& job, Nanos now) {
 // ---- the coordinator
 
 void RunningJobs::lost_lease() {
+  broken_links_.clear();  // of jobs that end here, or that go on without this shard
   for (WorkerControlJob& job : all())
     job.fail(error("M004", "agent \"" + coordinator_.node() +
                                "\" lost its lease, which has ended job \"" + job.name() + "\""));

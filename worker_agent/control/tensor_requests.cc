@@ -1,6 +1,7 @@
 #include "worker_agent/control/tensor_requests.h"
 
 #include "common/errors.h"
+#include "compression/error_feedback.h"
 #include "compression/spec.h"
 #include "data_plane/coordinator_plans.h"
 #include "proto/control.h"
@@ -32,6 +33,18 @@ TensorSpec spec_of_request(const RegisterPacket& packet) {
   return spec;
 }
 
+// Operations without a name share a few tensors, so what one leaves out would be added to another.
+Status check_unnamed(TensorSpec spec, const std::string& compression) {
+  spec.compression = compression;
+  if (compression.empty() || !is_unnamed(spec)) return {};
+  const Result<CompressionSpec> parsed = parse_compression(compression);
+  if (!parsed.ok() || !remembers(parsed.value())) return {};
+  return error("O910",
+               "an operation without a name cannot be sent as \"" + compression +
+                   "\", which keeps a state from round to round for each name",
+               "pass a name, the same in each round, or take a codec without a state: ef=none");
+}
+
 }  // namespace
 
 Status TensorRequests::check(const AttachedClient& client, const TensorSpec& spec,
@@ -50,8 +63,9 @@ Status TensorRequests::check(const AttachedClient& client, const TensorSpec& spe
 void TensorRequests::add(AttachedClient& client, const RegisterPacket& packet, bool runs,
                          Nanos now) {
   const TensorSpec spec = spec_of_request(packet);
-  if (const Status refused = check(client, spec, packet.collective, runs, now); !refused.ok())
-    return client.refuse_tensor(packet.header.request, refused);
+  Status refused = check(client, spec, packet.collective, runs, now);
+  if (refused.ok()) refused = check_unnamed(spec, get_text(packet.compression));
+  if (!refused.ok()) return client.refuse_tensor(packet.header.request, refused);
   if (const auto earlier = client.wanted.find(spec.name); earlier != client.wanted.end())
     client.refuse_tensor(
         earlier->second.request,

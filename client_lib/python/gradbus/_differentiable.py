@@ -59,7 +59,7 @@ def allreduce(
     integers as float64, truncated toward zero.
     ``name``: operations of one name run in the order in which they were started on each rank.
     ``compression``: how a float32 sum or average travels between nodes, as ``Compression.fp16`` or
-    ``"topk:ratio=0.01"``; what it leaves out is added to the next round of the same name.
+    ``"topk:ratio=0.01"``; what it leaves out is added to the next round of the same name, so it needs one.
 
     Raises InvalidError (dtype, op, device, layout), MismatchError (ranks disagree about size, dtype,
     shape, op or factors), PeerLostError, TimeoutError.

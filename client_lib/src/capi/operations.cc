@@ -1,55 +1,32 @@
 // gradbus.h: operations on private buffers, alone and in groups.
 #include <algorithm>
-#include <cstdio>
 
 #include "client_lib/src/capi/capi.h"
 
 namespace gradbus::capi {
 namespace {
 
-// Unnamed operations of one signature use this many tensors in turn, so as many can be in flight.
-constexpr uint64_t kUnnamedWindow = 4;
-
-// Of kinds with lengths the count is this rank's own, so it does not tell operations apart.
-bool count_is_common(CollectiveKind kind) {
-  return kind != CollectiveKind::kAllGather && kind != CollectiveKind::kGather &&
-         kind != CollectiveKind::kAllToAll;
-}
-
-std::string signature(const TensorSpec& spec) {
-  std::string text = std::string(collective_name(spec.kind)) + "." +
-                     std::string(dtype_name(spec.dtype)) + "." +
-                     std::string(reduce_op_name(spec.op)) + "." +
-                     std::to_string(count_is_common(spec.kind) ? spec.count : 0) + ".root" +
-                     std::to_string(spec.root);
-  if (spec.row_elements != 1) text += ".row" + std::to_string(spec.row_elements);
-  if (!spec.shape.empty()) text += "." + spec.shape;
-  if (!spec.compression.empty()) text += "." + spec.compression;
-  if (spec.prescale == 1 && spec.postscale == 1) return text;
-  char scales[64];
-  std::snprintf(scales, sizeof(scales), ".scaled%a*%a", spec.prescale, spec.postscale);
-  return text + scales;
-}
-
 Unnamed draw_number(Session& session, const TensorSpec& spec) {
-  const std::string kind = signature(spec);
+  const std::string kind = signature_of(spec);
   return {kind, session.operations().unnamed().next(kind)};
-}
-
-std::string name_of(const Unnamed& drawn) {
-  return drawn.signature + "#" + std::to_string(drawn.number % kUnnamedWindow);
 }
 
 // Blocks of these kinds may differ in their first dimension. "" when there is nothing to compare.
 std::string shape_of(const gradbus_operation& given) {
   if (given.dims < 2 || given.shape == nullptr) return "";
-  const bool rows_differ = !count_is_common(narrow<CollectiveKind>(given.collective));
+  const bool rows_differ = !has_common_count(narrow<CollectiveKind>(given.collective));
   std::string text = rows_differ ? "[*" : "[" + std::to_string(given.shape[0]);
   for (uint32_t i = 1; i < given.dims; ++i) {
     text.append(",").append(std::to_string(given.shape[i]));
     if (text.size() > kShapeBytesMax) return "";
   }
   return text.size() < kShapeBytesMax ? text + "]" : "";
+}
+
+// Of the tensor as a matrix, whose rows are its first dimension; 0: a vector.
+uint64_t columns_of(const gradbus_operation& given) {
+  if (given.dims < 2 || given.shape == nullptr || given.shape[0] <= 0) return 0;
+  return given.count / static_cast<uint64_t>(given.shape[0]);
 }
 
 // ALLTOALL without counts: equal ones.
@@ -91,6 +68,7 @@ Result<OperationRequest> to_request(const Session& session, const gradbus_operat
   // itself.
   const char* const asked = given.compression == nullptr ? "none" : given.compression;
   request.spec.compression = session.options().compression_for(request.spec, asked);
+  if (!request.spec.compression.empty()) request.spec.columns = columns_of(given);
   request.in = given.in;
   request.out = given.out;
   request.input_stays = given.input_stays != 0;
@@ -123,7 +101,7 @@ Result<Operations> make_all(Session& session, const gradbus_operation* first, si
     std::optional<Unnamed> drawn;
     if (given[i].name == nullptr) {
       drawn = draw_number(session, requests[i].spec);
-      requests[i].spec.name = name_of(*drawn);
+      requests[i].spec.name = unnamed_tensor(drawn->signature, drawn->number);
     }
     operations.push_back(make_operation(session, requests[i]));
     operations.back()->is_unnamed(std::move(drawn));

@@ -67,6 +67,9 @@ Status check_send_counts(const Session& session, const OperationRequest& request
 
 Status check_spec_of(const Session& session, const OperationRequest& request) {
   if (!is_adasum(request)) return check_spec(request.spec, session.world_size());
+  if (!request.spec.compression.empty())
+    return error("O910", who(session, request) + ": Adasum cannot be compressed",
+                 "leave out the compression");
   TensorSpec spec = request.spec;
   spec.op = ReduceOp::kSum;  // no tensor of this op is ever registered
   return check_spec(spec, session.world_size());

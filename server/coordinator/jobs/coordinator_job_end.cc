@@ -75,6 +75,8 @@ void CoordinatorJob::leave_cleanly(uint32_t rank, Nanos now) {
 bool CoordinatorJob::agent_failure(uint64_t agent, const v1::JobFailure& message, Nanos now) {
   const AgentInfo* info = find_agent_info(agent);
   if (info == nullptr) return false;
+  // The job goes on without a shard that was lost. One that came back has no part of it yet.
+  if (info->shard && (info->lost || !shards_told_.contains(agent))) return true;
   if (live()) fail(repeat_failure(*info, message.error()), now);
   return true;
 }

@@ -66,13 +66,16 @@ bool sets_fit(const v1::ShardsChanged& changed) {
          });
 }
 
-// A shard has no secret, and one that came later was told of more shards.
+// A shard has no secret, and one that came later was told of more shards. A coordinator that was
+// started again in between has told it other ids of agents, and no numbers of joins.
 bool same_job(const v1::JobStarted& a, const v1::JobStarted& b, bool with_shards) {
   const auto essence = [with_shards](v1::JobStarted started) {
     if (!with_shards) return started.SerializeAsString();
     started.clear_secret();
     started.clear_shards();
     started.clear_placement();
+    for (v1::JobMember& member : *started.mutable_members()) member.clear_join();
+    for (v1::JobAgent& agent : *started.mutable_agents()) agent.clear_agent_id();
     return started.SerializeAsString();
   };
   return essence(a) == essence(b);

@@ -6,6 +6,7 @@
 #include "common/errors.h"
 #include "common/policy/codec_choice.h"
 #include "common/policy/sync_mode.h"
+#include "compression/error_feedback.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
 #include "proto/frame.h"
@@ -94,6 +95,19 @@ Status check_parameters(const v1::TensorSpec& spec, const CompressionSpec& compr
                           ", or mode ps:sync");
 }
 
+// Rounds of a delayed tensor go by turns through k + 1 tensors, each with a state of its own. A
+// residual is sent later, but a momentum would have the gradients of every k + 1st step only.
+Status check_delayed(const v1::TensorSpec& spec, const CompressionSpec& compression) {
+  const Result<SyncMode> mode = parse_mode(spec.mode());
+  if (!mode.ok() || mode.value().delay == 0) return {};
+  if (error_feedback_options(compression, 1).kind != ErrorFeedbackKind::kDgc &&
+      compression.codec->id != CodecId::kSignum)
+    return {};
+  return misfit(spec, "mode " + spec.mode() +
+                          " goes without a momentum in the codec: leave the momentum to the "
+                          "optimizer (ef=residual), or take mode sync");
+}
+
 // Shards take payloads only, one from each agent, and send one back.
 Status check_on_shards(const v1::TensorSpec& spec, const CompressionSpec& compression) {
   const Communicator wanted = compression.communicator();
@@ -142,6 +156,7 @@ Status check_compression(const v1::TensorSpec& spec) {
     return misfit(spec, "payloads of " + std::string(compression.codec->name) +
                             (summed ? " cannot be summed on their way: use allgather or ps"
                                     : " are summed on their way: use allreduce"));
+  GRADBUS_RETURN_IF_ERROR(check_delayed(spec, compression));
   return is_on_shards(spec.mode()) ? check_on_shards(spec, compression) : Status();
 }
 

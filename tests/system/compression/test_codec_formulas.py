@@ -115,7 +115,7 @@ def test_stochastic_levels(probe, gradient):
     for spec, levels, bucket, norm in (
         ("qsgd", 127, 512, np.linalg.norm),
         ("qsgd:levels=7,norm=max", 7, 512, lambda block: np.abs(block).max()),
-        ("terngrad:clip=0", 1, 2048, lambda block: np.abs(block).max()),
+        ("terngrad:bound=0", 1, 2048, lambda block: np.abs(block).max()),
     ):
         got = probe(spec, gradient)[0]
         for values, decoded in zip(blocks_of(gradient, bucket), blocks_of(got, bucket)):

@@ -23,6 +23,11 @@ def test_every_way_to_travel(size, agents):
             assert not differ, f"rank {rank} has other bits than rank 0: {differ[:5]}"
 
 
+def test_scales_and_names():
+    with rigs.cluster(2) as rig:
+        assert_all_ok(run_ranks(rig, str(PYTHONS["newest"]), "compression/scales_and_names.py", 4))
+
+
 def train(*options):
     """What examples/digits says at its end, on four agents, unchanged but for the options; the same bits each time."""
     command = [rigs.BIN / "gradbus", "run", "-np", "4", "--agents", "4", "--no-prefix", *options]

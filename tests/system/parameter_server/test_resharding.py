@@ -1,5 +1,7 @@
 """Parameter-server shards that come, go and come back while a job runs, on real daemons."""
 
+import signal
+
 import pytest
 import rig as rigs
 from conftest import assert_all_ok, start_ranks
@@ -72,6 +74,13 @@ def restart_agent(rig, index):
     rig.agents[index].process.wait(DEADLINE_S)
     rig.start_agent(f"node-{index}")
     rig.agents[index] = rig.agents.pop()
+
+
+def restart_coordinator(rig):
+    rig.server.kill()
+    rig.server.process.wait(DEADLINE_S)
+    rig.server = rig.start_daemon("gradbus-server", "--role=coordinator", "--listen", rig.server.ready["address"])
+    rigs.wait_until(lambda: "goes on under this coordinator" in rig.server.text(), DEADLINE_S, "the job's return")
 
 
 THIRD = 1 / 3
@@ -163,4 +172,30 @@ def test_an_agent_restarts_after_a_move():
         job.wait_for_shares(**{"shard-1": 0.5, "shard-2": 0.5})
         restart_agent(rig, 0)
         job.wait_for_fences(2)
+        job.finish()
+
+
+# Expect: the job goes on without a shard that stood still, and it takes that shard back.
+def test_a_frozen_shard_that_was_replaced_comes_back():
+    with rigs.cluster(2, shards=3, server_arguments=("--lease-ms", "3000")) as rig:
+        job = Job(rig, "counted", "ps:async")
+        job.say("fences")
+        rig.shards[1].kill(signal.SIGSTOP)
+        rigs.wait_until(lambda: "goes on without shard shard-1" in rig.server.text(), DEADLINE_S, "the loss")
+        job.wait_for_shares(**{"shard-0": 0.5, "shard-2": 0.5})
+        rig.shards[1].kill(signal.SIGCONT)
+        job.wait_for_shares(**{"shard-0": THIRD, "shard-1": THIRD, "shard-2": THIRD})
+        job.finish()
+
+
+# Expect: a shard that came after one restart of the coordinator belongs to the job after the next one.
+def test_a_shard_comes_between_two_restarts_of_the_coordinator():
+    with rigs.cluster(2, shards=2) as rig:
+        job = Job(rig, "counted", "ps:async")
+        job.say("fences")
+        restart_coordinator(rig)
+        rig.start_shard("shard-2")
+        job.wait_for_shares(**{"shard-0": THIRD, "shard-1": THIRD, "shard-2": THIRD})
+        restart_coordinator(rig)
+        job.wait_for_shares(**{"shard-0": THIRD, "shard-1": THIRD, "shard-2": THIRD})
         job.finish()

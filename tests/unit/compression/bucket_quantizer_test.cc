@@ -38,7 +38,7 @@ constexpr std::string_view kSpecs[] = {
     "qsgd:levels=1,bucket=0",
     "qsgd:levels=7,norm=max,bucket=3000",
     "terngrad",
-    "terngrad:clip=0,bucket=0",
+    "terngrad:bound=0,bucket=0",
     "natural",
     "natural:bucket=4096",
 };
@@ -133,7 +133,7 @@ TEST(BucketQuantizer, QsgdDrawsLevelsOfTheNorm) {
 
 // The root mean square of (6, 0, 0, 0) is 3: 6 is clipped to 3, and the residual has the rest.
 TEST(BucketQuantizer, TernGradClips) {
-  const auto codec = codec_of("terngrad:clip=1", 4);
+  const auto codec = codec_of("terngrad:bound=1", 4);
   const std::vector<float> gradient{6, 0, 0, 0};
   std::vector<float> residual(4);
   const auto payload = encode(*codec, {.gradient = gradient, .residual = residual});

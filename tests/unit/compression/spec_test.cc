@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "compression/registry.h"
 
 namespace gradbus {
@@ -40,6 +45,28 @@ TEST(CompressionSpec, SaysWhatIsWrongAndWhatWasMeant) {
   EXPECT_THAT(message("none:ef=yes"), HasSubstr("expected one of auto, none, residual, dgc"));
   EXPECT_THAT(message("none:decay=1,decay=1"), HasSubstr("given twice"));
   EXPECT_THAT(message(""), HasSubstr("GB-O910"));
+}
+
+// Expect: no name stands for two options, and a canonical text means what it was made from.
+TEST(CompressionSpec, EachOptionOfEachCodecKeepsItsMeaning) {
+  for (const CodecRow* row : codec_rows()) {
+    std::vector<const CodecOption*> options;
+    for (const CodecOption& option : row->options) options.push_back(&option);
+    for (const CodecOption& option : common_codec_options()) options.push_back(&option);
+    std::set<std::string_view> names;
+    for (const CodecOption* option : options) {
+      EXPECT_TRUE(names.insert(option->name).second) << row->name << ": " << option->name;
+      const std::string value = option->choices.empty() ? std::to_string(std::max(option->min, 1.0))
+                                                        : std::string(option->choices.back());
+      const std::string text = std::string(row->name) + ":" + std::string(option->name) + "=" +
+                               (option->whole && option->choices.empty() ? "1" : value);
+      const auto once = parse_compression(text);
+      if (!once.ok()) continue;  // 1 is out of its range
+      const auto again = parse_compression(once.value().canonical);
+      ASSERT_TRUE(again.ok()) << text << ": " << again.status().message();
+      EXPECT_EQ(again.value().canonical, once.value().canonical) << text;
+    }
+  }
 }
 
 TEST(CodecRegistry, RowsHaveOneNumberAndOneNameEach) {

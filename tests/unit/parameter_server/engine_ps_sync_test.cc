@@ -34,7 +34,7 @@ std::unique_ptr<Transport> unreliable() {
 class PartitionByHand {
  public:
   PartitionByHand(const CompressionSpec& spec, uint32_t index, size_t count, const Layout& layout)
-      : index_(index), count_(count), layout_(layout) {
+      : index_(index), count_(count), votes_(spec.codec->traits.votes), layout_(layout) {
     for (uint32_t agent = 0; agent < layout.agents; ++agent)
       agents_.push_back(encoder(*spec.codec, error_feedback_options(spec, layout.agents), spec));
     ErrorFeedbackOptions options = error_feedback_options(spec, layout.agents);
@@ -61,7 +61,8 @@ class PartitionByHand {
     shard_->memory.rescale(residual_scale);
     const uint64_t peer = layout_.agents + shard_of(0, index_, layout_.shards, layout_.pattern);
     const auto payload = encode(*shard_, sum, mix_u64(mix_u64(shared + 1 + peer)), round);
-    shard_->codec->decode(payload, 1 / divisor, sum);
+    // An average of votes is their majority, plus or minus the step of each.
+    shard_->codec->decode(payload, votes_ ? 1 : 1 / divisor, sum);
     return sum;
   }
 
@@ -84,6 +85,7 @@ class PartitionByHand {
 
   const uint32_t index_;
   const size_t count_;
+  const bool votes_;
   const Layout layout_;
   std::vector<Encoder> agents_;
   std::unique_ptr<Encoder> shard_;
