@@ -1,21 +1,21 @@
 """The residual state of compression: for checkpoints, and for another number of ranks.
 
 Error feedback keeps on each node what has not been sent yet. Every rank has a share of this state; the
-shares of all ranks add up to the state of the job.
+shares of all ranks add up to the state of the job, in units of sums: a mean divides them by the number of ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Protocol
 
 import torch
 
 from ..._errors import bad_argument
+from ..._ops import Average, Sum, checked_op
 
 # Part -> parameter name -> values of the parameter's shape.
 CompressionState = dict[str, dict[str, torch.Tensor]]
-
 
 
 class Bucket(Protocol):
@@ -87,13 +87,21 @@ def check_state(
 
 
 def reshard_compression_state(
-    states: Sequence[CompressionState], ranks: int
+    states: Sequence[CompressionState],
+    ranks: int,
+    op: int = Average,
+    always_averaged: Container[str] = (),
 ) -> list[CompressionState]:
-    """The states of all ranks dealt out to ``ranks`` ranks, with the same sum.
+    """The states of all ranks dealt out to ``ranks`` ranks, so that later steps move parameters by as much.
 
-    Rank r of n old ones goes to new rank r % ranks; the others begin with nothing. Raises InvalidError
-    when there are no states or no ranks.
+    ``op``: that of the DistributedOptimizer, OneBitAdam or hook. Shares are parts of sums. A mean is a sum divided by
+    the number of ranks, so for Average the shares are multiplied by new / old ranks. For Sum they stay as they are.
+    ``always_averaged``: names of parameters for which ``op`` does not count, because they are exchanged themselves.
+
+    Rank r of n old ones goes to new rank r % ranks; the others begin with nothing. Raises InvalidError when there
+    are no states or no ranks, and for another op.
     """
+    checked_op(op, "reshard_compression_state", (Average, Sum))
     if not states or ranks < 1:
         raise bad_argument(
             f"reshard_compression_state: {len(states)} states for {ranks} ranks",
@@ -104,6 +112,7 @@ def reshard_compression_state(
         target = dealt[rank % ranks]
         for part, shares in state.items():
             for name, share in shares.items():
+                scaled = share * (ranks / len(states) if op == Average or name in always_averaged else 1)
                 held = target[part].get(name)
-                target[part][name] = share.clone() if held is None else held + share
+                target[part][name] = scaled if held is None else held + scaled
     return dealt
