@@ -73,7 +73,24 @@ def save(folder):
     refused(optimizer, {"residual": {"other": torch.zeros(1)}}, "'other'")
     refused(optimizer, {"residual": {"weight": torch.zeros(1)}}, "shape")
     refused(optimizer, {"rezidual": {}}, "'rezidual'")
-    follows_the_learning_rate()
+    for then in (same, new_schedule, own_checkpoint, resharded_checkpoint, whole_checkpoint):
+        follows_the_learning_rate(then)
+    takes_a_state_without_a_rate()
+
+
+def takes_a_state_without_a_rate():
+    """Of an earlier version: the rate of its residual is unknown, so nothing is rescaled."""
+    parameters = make("topk:ratio=0.02", rescale_residual=True)
+    step(parameters, gradient_of(gradbus.rank(), 7))
+    state = parameters[2].compression_state()
+    rates = state.pop("learning_rate")
+    assert rates == {"weight": torch.tensor(1.0, dtype=torch.float64)}, rates
+    kept = total(state["residual"]["weight"])
+    weight, _, optimizer = parameters = loaded(parameters, lambda optimizer: optimizer.load_compression_state(state))
+    before = weight.detach().clone()
+    optimizer.param_groups[0]["lr"] = 0.5
+    step(parameters, torch.zeros(SHAPE))
+    close((before - weight.detach()) / 0.5 + residuals(optimizer), kept)
 
 
 def refused(optimizer, state, named):
@@ -85,12 +102,46 @@ def refused(optimizer, state, named):
         raise AssertionError(f"{state} was loaded")
 
 
+def new_schedule(parameters):
+    parameters[2].change_schedule("bytescheduler")
+    return parameters
+
+
+def same(parameters):
+    return parameters
+
+
+def own_checkpoint(parameters):
+    saved = parameters[2].compression_state()
+    return loaded(parameters, lambda optimizer: optimizer.load_compression_state(saved))
+
+
+def resharded_checkpoint(parameters):
+    every = gradbus.allgather_object(parameters[2].compression_state())
+    mine = gradbus.reshard_compression_state(every, gradbus.size(), gradbus.Sum)[gradbus.rank()]
+    return loaded(parameters, lambda optimizer: optimizer.load_compression_state(mine))
+
+
+def whole_checkpoint(parameters):
+    saved = gradbus.state(parameters[2]).state_dict()
+    return loaded(parameters, lambda optimizer: gradbus.state(optimizer).load_state_dict(saved))
+
+
+def loaded(parameters, load):
+    """In a new optimizer, whose weight is this one."""
+    fresh = make("topk:ratio=0.02", rescale_residual=True)
+    load(fresh[2])
+    with torch.no_grad():
+        fresh[0].copy_(parameters[0])
+    return fresh
+
+
 # What is kept for later weighs lr when it is sent: after lr / 2 it must count twice.
-def follows_the_learning_rate():
+def follows_the_learning_rate(then):
     parameters = make("topk:ratio=0.02", rescale_residual=True)
-    weight, _, optimizer = parameters
     step(parameters, gradient_of(gradbus.rank(), 7))
-    kept = residuals(optimizer)
+    kept = residuals(parameters[2])
+    weight, _, optimizer = parameters = then(parameters)
     before = weight.detach().clone()
     optimizer.param_groups[0]["lr"] = 0.5
     step(parameters, torch.zeros(SHAPE))

@@ -89,7 +89,7 @@ class BucketMaker:
         buckets = []
         for core, plan, first, spec in zip(cores, plans, firsts, specs):
             bucket = Bucket(core, plan, named, session.op_timeout_ms)
-            bucket.spec, bucket.placement = spec, placement
+            bucket.spec, bucket.placement, bucket.rescales = spec, placement, self.rescale_residual
             if first.async_ps:
                 bucket.on_shards = ShardParameters(bucket, bucket.slots)
             if first.compensation is not None:
