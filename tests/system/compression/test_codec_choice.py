@@ -15,6 +15,11 @@ def test_a_codec_is_used_where_it_pays_and_nowhere_else(two_agents, python):
     assert_all_ok(run_ranks(two_agents, python, "compression/codec_choice.py", 2, *words))
 
 
+def test_a_policy_with_a_codec_of_another_scale_is_refused(two_agents, python):
+    words = {"GRADBUS_COMPRESSION": "fp16,signsgd"}
+    assert_all_ok(run_ranks(two_agents, python, "compression/codec_choice.py", 2, "policy", **words))
+
+
 @pytest.mark.skipif(bool(rigs.why_no_namespaces()), reason=f"--link cannot work: {rigs.why_no_namespaces()}")
 def test_a_slow_link_gets_a_codec_of_the_policy(run_program, tmp_path):
     """Signs have a cosine of 0.8, so they are left out."""

@@ -18,9 +18,11 @@ def test_what_is_not_compressed_is_reported_once(two_agents, python):
     first, *others = warnings_of(run_ranks(two_agents, python, "compression/no_effect.py", 3))
     assert all(not any(other.values()) for other in others), others
     assert first["none"] == [] and first["applies"] == [], first
+    assert first["half"] == [], "its bias is small, in whatever type"
     assert len(first["float64"]) == len(first["small"]) == len(first["twice"]) == 1, first
-    # Beside them a bias in float32.
-    assert "3 of 4 parameters: 2 are float64" in first["float64"][0], first
+    # The biases would stay dense in float32, too.
+    assert "3 of 4 parameters: 1 is float64" in first["float64"][0], first
+    assert "2 have one dimension or fewer than 16,384 elements" in first["float64"][0], first
     assert "2 of 2 parameters: 2 have one dimension or fewer than 16,384" in first["small"][0], first
 
 

@@ -6,6 +6,7 @@ dense by design and are not worth a warning.
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Sequence
 
@@ -48,6 +49,7 @@ def _reason(
         for info, p in wanted
         if with_compression(asked, session, info, p, converts=True, choose=_last).compression == "none"
     ]
+    worth_it = {info.name for info, p in wanted if _is_worth_it(asked, session, info, p)}
     compressed = len(wanted) - len(dense)
     if not wanted:
         return None
@@ -57,18 +59,27 @@ def _reason(
             f"{len(wanted)} parameters: the job has one {where}, and gradients are compressed between nodes "
             "only (on a node they are in shared memory)"
         )
-    other_types = sorted({info.dtype for info in dense if info.dtype != "float32"})
+    other_types = [info.dtype for info in dense if info.dtype != "float32" and info.name in worth_it]
     if compressed and not other_types:
         return None
-    typed = sum(info.dtype in other_types for info in dense)
+    typed = len(other_types)
     reasons = []
     if typed:
-        reasons.append(f"{typed} are {' or '.join(other_types)}, which this codec or device cannot compress")
+        verb, types = "is" if typed == 1 else "are", " or ".join(sorted(set(other_types)))
+        reasons.append(f"{typed} {verb} {types}, which this codec or device cannot compress")
     if typed < len(dense):
         reasons.append(
             f"{len(dense) - typed} have one dimension or fewer than {COMPRESSED_ELEMENTS_MIN:,} elements"
         )
     return f"{len(dense)} of {len(infos)} parameters: {'; '.join(reasons)}"
+
+
+def _is_worth_it(
+    asked: str | None, session: _core.Session, info: ParameterInfo, parameter: torch.nn.Parameter
+) -> bool:
+    """A parameter of this size and shape would be compressed if it were float32."""
+    twin = dataclasses.replace(info, dtype="float32")
+    return with_compression(asked, session, twin, parameter, choose=_last).compression != "none"
 
 
 def _last(_: str, choice: str) -> str:

@@ -1,7 +1,8 @@
 """A rank that leaves codecs to its training: one is used where it shortens steps, and none elsewhere.
 
-    codec_choice.py cases GRADBUS COORDINATOR TOKEN   with costs and times of our own: a busy machine decides nothing
-    codec_choice.py link                              with the real ones, and the policy's codecs
+codec_choice.py cases GRADBUS COORDINATOR TOKEN   with costs and times of our own: a busy machine decides nothing
+codec_choice.py link                              with the real ones, and the policy's codecs
+codec_choice.py policy                            with a policy that names a codec which cannot be chosen
 """
 
 import hashlib
@@ -15,7 +16,7 @@ import warnings
 import gradbus.torch as gradbus
 import torch
 from gradbus._session import current
-from gradbus.torch._tuning import codec_trials, measured, plan_trials
+from gradbus.torch._tuning import codec_choice, codec_trials, measured, plan_trials
 from torch import nn
 
 WIDTH = 256
@@ -156,6 +157,17 @@ def case_a_codec_that_loses_too_much():
     assert "onebit is left out: its cosine is 0." in plan["why"], plan
 
 
+def case_a_codec_that_makes_steps_longer():
+    """Signs of small gradients: their angle is within the limit, and their length is not."""
+    why_not, codec_choice._why_not_chosen = codec_choice._why_not_chosen, lambda _: ("", "")
+    codec_choice.parse_choice.cache_clear()
+    _, optimizer, plan = train("signsgd,int8", {**SLOW, "signsgd": 5.0}, [1.0, 0.5], schedule="dear")
+    assert codecs_of(optimizer) == {"int8", "none"}, plan
+    assert "signsgd is left out: it changes the length of the gradient by a factor of " in plan["why"], plan
+    codec_choice._why_not_chosen = why_not
+    codec_choice.parse_choice.cache_clear()
+
+
 def case_the_gauge_takes_a_codec_back():
     model, optimizer, _ = train("int8,none", SLOW, [1.0, 0.5])
     assert "int8" in codecs_of(optimizer)
@@ -174,7 +186,9 @@ def case_the_gauge_takes_a_codec_back():
 def case_wrong_choices():
     for text, part in (
         ("fp16,topq", "did you mean"), ("auto:cosine=2", "cosine=0 to 1"), ("fp16,powersgd", "looks at matrices"),
-        ("none,none", "names 0 codecs"),
+        ("none,none", "names 0 codecs"), ("fp16,signsgd", "signs without a magnitude"),
+        ("auto:cosine=0.1,signum:momentum=0.9,int8", "signs without a magnitude"),
+        ("int8:ef=dgc,fp16", "int8:ef=dgc adds momentum"), ("auto,fp16,dgc:ratio=0.1", "dgc:ratio=0.1 adds momentum"),
     ):  # fmt: skip
         try:
             wrap(new_model(), text)
@@ -189,6 +203,16 @@ def case_wrong_choices():
             assert "is a choice" in str(error), error
         else:
             raise AssertionError("it has no steps to measure")
+
+
+def wrong_policy():
+    """It is said when the optimizer is made, on every rank."""
+    try:
+        wrap(new_model(), None)
+    except gradbus.InvalidError as error:
+        assert "compression='fp16,signsgd': signsgd sends signs" in str(error), error
+    else:
+        raise AssertionError("signsgd was taken")
 
 
 def cases():
@@ -214,7 +238,7 @@ def link():
 def main():
     warnings.filterwarnings("error", message="gradbus:")
     gradbus.init()
-    (cases if sys.argv[1] == "cases" else link)()
+    {"cases": cases, "link": link, "policy": wrong_policy}[sys.argv[1]]()
     gradbus.shutdown()
     print("ok", flush=True)
 

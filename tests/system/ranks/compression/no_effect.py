@@ -23,6 +23,7 @@ def main():
     cases = {
         "none": lambda: [*said(large(), None), *said(large(torch.float64), "none")],
         "applies": lambda: said(large()),
+        "half": lambda: said(large(torch.bfloat16)),
         "float64": lambda: said(torch.nn.Sequential(large(), large(torch.float64))),
         "small": lambda: said(torch.nn.Linear(8, 8)),
         "twice": lambda: [*said(torch.nn.Linear(8, 8)), *said(torch.nn.Linear(8, 8))],

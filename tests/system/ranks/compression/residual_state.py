@@ -21,13 +21,13 @@ def gradient_of(rank, step):
     return torch.randn(SHAPE, generator=torch.Generator().manual_seed(100 * step + rank))
 
 
-def make(compression, lr=1.0, **options):
+def make(compression, lr=1.0, op=gradbus.Sum, **options):
     weight = torch.nn.Parameter(torch.zeros(SHAPE))
     bias = torch.nn.Parameter(torch.zeros(3))
     optimizer = gradbus.DistributedOptimizer(
         torch.optim.SGD([weight, bias], lr=lr),
         [("weight", weight), ("bias", bias)],
-        op=gradbus.Sum,
+        op=op,
         compression=compression,
         **options,
     )
@@ -69,10 +69,28 @@ def save(folder):
     torch.save(state, folder / f"rank{gradbus.rank()}.pt")
     if gradbus.rank() == 0:
         torch.save(weight.detach(), folder / "weight.pt")
+    save_whole(folder)
     refused(optimizer, {"residual": {"other": torch.zeros(1)}}, "'other'")
     refused(optimizer, {"residual": {"weight": torch.zeros(1)}}, "shape")
     refused(optimizer, {"rezidual": {}}, "'rezidual'")
-    follows_the_learning_rate()
+    for then in (same, new_schedule, own_checkpoint, resharded_checkpoint, whole_checkpoint):
+        follows_the_learning_rate(then)
+    takes_a_state_without_a_rate()
+
+
+def takes_a_state_without_a_rate():
+    """Of an earlier version: the rate of its residual is unknown, so nothing is rescaled."""
+    parameters = make("topk:ratio=0.02", rescale_residual=True)
+    step(parameters, gradient_of(gradbus.rank(), 7))
+    state = parameters[2].compression_state()
+    rates = state.pop("learning_rate")
+    assert rates == {"weight": torch.tensor(1.0, dtype=torch.float64)}, rates
+    kept = total(state["residual"]["weight"])
+    weight, _, optimizer = parameters = loaded(parameters, lambda optimizer: optimizer.load_compression_state(state))
+    before = weight.detach().clone()
+    optimizer.param_groups[0]["lr"] = 0.5
+    step(parameters, torch.zeros(SHAPE))
+    close((before - weight.detach()) / 0.5 + residuals(optimizer), kept)
 
 
 def refused(optimizer, state, named):
@@ -84,12 +102,46 @@ def refused(optimizer, state, named):
         raise AssertionError(f"{state} was loaded")
 
 
+def new_schedule(parameters):
+    parameters[2].change_schedule("bytescheduler")
+    return parameters
+
+
+def same(parameters):
+    return parameters
+
+
+def own_checkpoint(parameters):
+    saved = parameters[2].compression_state()
+    return loaded(parameters, lambda optimizer: optimizer.load_compression_state(saved))
+
+
+def resharded_checkpoint(parameters):
+    every = gradbus.allgather_object(parameters[2].compression_state())
+    mine = gradbus.reshard_compression_state(every, gradbus.size(), gradbus.Sum)[gradbus.rank()]
+    return loaded(parameters, lambda optimizer: optimizer.load_compression_state(mine))
+
+
+def whole_checkpoint(parameters):
+    saved = gradbus.state(parameters[2]).state_dict()
+    return loaded(parameters, lambda optimizer: gradbus.state(optimizer).load_state_dict(saved))
+
+
+def loaded(parameters, load):
+    """In a new optimizer, whose weight is this one."""
+    fresh = make("topk:ratio=0.02", rescale_residual=True)
+    load(fresh[2])
+    with torch.no_grad():
+        fresh[0].copy_(parameters[0])
+    return fresh
+
+
 # What is kept for later weighs lr when it is sent: after lr / 2 it must count twice.
-def follows_the_learning_rate():
+def follows_the_learning_rate(then):
     parameters = make("topk:ratio=0.02", rescale_residual=True)
-    weight, _, optimizer = parameters
     step(parameters, gradient_of(gradbus.rank(), 7))
-    kept = residuals(optimizer)
+    kept = residuals(parameters[2])
+    weight, _, optimizer = parameters = then(parameters)
     before = weight.detach().clone()
     optimizer.param_groups[0]["lr"] = 0.5
     step(parameters, torch.zeros(SHAPE))
@@ -99,7 +151,7 @@ def follows_the_learning_rate():
 
 def load(folder, ranks):
     states = [torch.load(folder / f"rank{rank}.pt") for rank in range(ranks)]
-    mine = gradbus.reshard_compression_state(states, gradbus.size())[gradbus.rank()]
+    mine = gradbus.reshard_compression_state(states, gradbus.size(), gradbus.Sum)[gradbus.rank()]
     parameters = make("topk:ratio=0.02")
     weight, _, optimizer = parameters
     optimizer.load_compression_state(mine)
@@ -110,6 +162,39 @@ def load(folder, ranks):
     close(residuals(optimizer) - weight.detach(), kept)
     if gradbus.cross_size() == 1:
         close(-weight.detach(), kept)
+    load_whole(folder, ranks)
+
+
+OPS = {"average": gradbus.Average, "sum": gradbus.Sum}
+
+
+def save_whole(folder):
+    """gradbus.state() of an optimizer for each op, and what its parameters still lack."""
+    for name, op in OPS.items():
+        parameters = make("topk:ratio=0.02", op=op)
+        for number in range(STEPS):
+            step(parameters, gradient_of(gradbus.rank(), number))
+        weight, _, optimizer = parameters
+        divisor = gradbus.size() if op == gradbus.Average else 1
+        due = all_gradients(gradbus.size()) / divisor + weight.detach()
+        saved = gradbus.state(optimizer).state_dict()
+        shares = gradbus.allgather_object(optimizer.compression_state())
+        if gradbus.rank() == 0:
+            torch.save({"state": saved, "due": due, "shares": shares}, folder / f"{name}.pt")
+
+
+def load_whole(folder, ranks):
+    """The parameters move by what they lacked, with any number of ranks and either op."""
+    for name, op in OPS.items():
+        saved = torch.load(folder / f"{name}.pt")
+        weight, _, optimizer = parameters = make("topk:ratio=0.02", op=op)
+        gradbus.state(optimizer).load_state_dict(saved["state"] if gradbus.rank() == 0 else {})
+        divisor = gradbus.size() if op == gradbus.Average else 1
+        close(residuals(optimizer) / divisor, saved["due"])
+        step(parameters, torch.zeros(SHAPE))
+        close(residuals(optimizer) / divisor - weight.detach(), saved["due"])
+        mine = gradbus.reshard_compression_state(saved["shares"], gradbus.size(), op)[gradbus.rank()]
+        close(total(mine["residual"]["weight"]) / divisor, saved["due"])
 
 
 def main():

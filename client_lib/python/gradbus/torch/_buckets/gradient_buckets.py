@@ -53,7 +53,6 @@ class Bucket(Registered):
         self.used = True  # a round was made there
         self.spec: tuple[str, int, int, int, str, int, str] = ("", 0, 0, 0, "", 0, "")
         self._plan = plan
-        self._learning_rate: float | None = None  # of the last round
 
     def replace(self, core: _core.Bucket) -> None:
         """The same tensor, registered anew; nothing is under way."""
@@ -174,8 +173,7 @@ class Bucket(Registered):
         """
         if learning_rate <= 0:
             return
-        before = self._learning_rate
-        self._learning_rate = learning_rate
+        before, self.learning_rate = self.learning_rate, learning_rate
         if before is not None and before != learning_rate:
             self.core.scale_residual_state(before / learning_rate)
 

@@ -38,6 +38,8 @@ class Registered:
         self._make_storage = functools.partial(_make_storage, parameter, timeout_ms, dtype)
         self.core = core
         self.compressed = False  # agents keep what its compression remembers
+        self.rescales = False  # that by old / new when the learning rate changes
+        self.learning_rate: float | None = None  # of the last round, where it rescales; None: unknown
         self.storage = self._make_storage(core)
         self.flat: torch.Tensor = self.storage.views[0]  # of the current delay slot
         self._is_alone = is_alone(self.storage)

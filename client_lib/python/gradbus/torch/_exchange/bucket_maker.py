@@ -89,7 +89,7 @@ class BucketMaker:
         buckets = []
         for core, plan, first, spec in zip(cores, plans, firsts, specs):
             bucket = Bucket(core, plan, named, session.op_timeout_ms)
-            bucket.spec, bucket.placement = spec, placement
+            bucket.spec, bucket.placement, bucket.rescales = spec, placement, self.rescale_residual
             if first.async_ps:
                 bucket.on_shards = ShardParameters(bucket, bucket.slots)
             if first.compensation is not None:
@@ -137,9 +137,10 @@ class BucketMaker:
         )
 
     def _chosen(self, name: str, choice: str) -> str:
+        codecs = parse_choice(choice).codecs  # raises at the start for a wrong choice of the policy, on all ranks
         plan = self.plan
         codec = None if plan is None else plan.codecs.get(plan.group_of.get(name, -1))
-        return with_gauge(codec, plan.gauge_every) if plan and codec in parse_choice(choice).codecs else "none"
+        return with_gauge(codec, plan.gauge_every) if plan and codec in codecs else "none"
 
     def _of_sparse(self, info: ParameterInfo) -> str:
         # Rows lose nothing, so they need no leave of the policy.

@@ -1,21 +1,21 @@
 """The residual state of compression: for checkpoints, and for another number of ranks.
 
 Error feedback keeps on each node what has not been sent yet. Every rank has a share of this state; the
-shares of all ranks add up to the state of the job.
+shares of all ranks add up to the state of the job, in units of sums: a mean divides them by the number of ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Protocol
 
 import torch
 
 from ..._errors import bad_argument
+from ..._ops import Average, Sum, checked_op
 
 # Part -> parameter name -> values of the parameter's shape.
 CompressionState = dict[str, dict[str, torch.Tensor]]
-
 
 
 class Bucket(Protocol):
@@ -25,12 +25,18 @@ class Bucket(Protocol):
     def elements(self) -> torch.Tensor: ...
     @property
     def compressed(self) -> bool: ...
+    @property
+    def rescales(self) -> bool: ...
+    learning_rate: float | None
     def element_views(self) -> Sequence[tuple[str, torch.Tensor]]: ...
     def read_residual_state(self, part: int) -> None: ...
     def write_residual_state(self, part: int) -> None: ...
 
 
 PARTS = {"residual": 1, "momentum": 2}  # as gradbus_residual_state
+# The learning rate by which the residual would have been sent, by parameter: of a rescaled residual, the same on all
+# ranks. A state without this part is of an earlier version, and the next step's rate counts as that of its residual.
+_RATE = "learning_rate"
 
 
 def read_state(buckets: Iterable[Bucket]) -> CompressionState:
@@ -41,12 +47,18 @@ def read_state(buckets: Iterable[Bucket]) -> CompressionState:
             bucket.read_residual_state(number)
             for name, view in bucket.element_views():
                 state[part][name] = view.clone()
+        if bucket.learning_rate is not None:
+            rate = torch.tensor(bucket.learning_rate, dtype=torch.float64, device="cpu")
+            state.setdefault(_RATE, {}).update({name: rate for name, _ in bucket.element_views()})
     return state
 
 
 def write_state(buckets: Iterable[Bucket], state: CompressionState) -> None:
     """Parameters that the state lacks get zeros; overwrites gradients."""
     for bucket in buckets:
+        if bucket.rescales:
+            rates = [state.get(_RATE, {}).get(name) for name, _ in bucket.element_views()]
+            bucket.learning_rate = next((float(rate) for rate in rates if rate is not None), None)
         for part, number in PARTS.items():
             shares = state.get(part, {})
             views = bucket.element_views()
@@ -67,6 +79,8 @@ def check_state(
 ) -> None:
     """Raises InvalidError naming the first entry that fits no parameter. ``verb``: who refuses it."""
     for part, shares in state.items():
+        if part == _RATE:
+            continue
         if part not in PARTS:
             raise bad_argument(
                 f"{verb}: there is no part '{part}'", f"use {', '.join(PARTS)}"
@@ -87,13 +101,21 @@ def check_state(
 
 
 def reshard_compression_state(
-    states: Sequence[CompressionState], ranks: int
+    states: Sequence[CompressionState],
+    ranks: int,
+    op: int = Average,
+    always_averaged: Container[str] = (),
 ) -> list[CompressionState]:
-    """The states of all ranks dealt out to ``ranks`` ranks, with the same sum.
+    """The states of all ranks dealt out to ``ranks`` ranks, so that later steps move parameters by as much.
 
-    Rank r of n old ones goes to new rank r % ranks; the others begin with nothing. Raises InvalidError
-    when there are no states or no ranks.
+    ``op``: that of the DistributedOptimizer, OneBitAdam or hook. Shares are parts of sums. A mean is a sum divided by
+    the number of ranks, so for Average the shares are multiplied by new / old ranks. For Sum they stay as they are.
+    ``always_averaged``: names of parameters for which ``op`` does not count, because they are exchanged themselves.
+
+    Rank r of n old ones goes to new rank r % ranks; the others begin with nothing. Raises InvalidError when there
+    are no states or no ranks, and for another op.
     """
+    checked_op(op, "reshard_compression_state", (Average, Sum))
     if not states or ranks < 1:
         raise bad_argument(
             f"reshard_compression_state: {len(states)} states for {ranks} ranks",
@@ -103,7 +125,12 @@ def reshard_compression_state(
     for rank, state in enumerate(states):
         target = dealt[rank % ranks]
         for part, shares in state.items():
+            if part == _RATE:
+                for each in dealt:
+                    each.setdefault(_RATE, {}).update(shares)
+                continue
             for name, share in shares.items():
+                scaled = share * (ranks / len(states) if op == Average or name in always_averaged else 1)
                 held = target[part].get(name)
-                target[part][name] = share.clone() if held is None else held + share
+                target[part][name] = scaled if held is None else held + scaled
     return dealt

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import torch
 
 from ..._errors import CorruptError, MismatchError, TimeoutError, bad_argument
 from ..._objects import allgather_object, broadcast_object
+from ..._ops import Average
 from ..._process_sets import session_of
 from .portable import from_portable, to_portable
 from .residual_state import CompressionState, reshard_compression_state
@@ -63,7 +64,7 @@ class TrainingState:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores it on all ranks, which all call this. The first rank's ``state_dict`` counts.
 
-        The number of ranks may be another one. Residuals are dealt out then, with the same sum.
+        The number of ranks may be another one. Residuals are dealt out then: see ``reshard_compression_state``.
         """
         with _naming("load_state_dict()"):
             root = self._process_set.ranks[0]
@@ -92,7 +93,8 @@ class TrainingState:
             return
         session = session_of(self._process_set, "state")
         if len(shares) != session.size:
-            shares = reshard_compression_state(shares, session.size)
+            op, always_averaged = _op_of(self._optimizer)
+            shares = reshard_compression_state(shares, session.size, op, always_averaged)
         self._optimizer.load_compression_state(shares[session.rank])
 
 
@@ -113,6 +115,13 @@ def _owner_of_set(optimizer: Any) -> Any:
     if hasattr(optimizer, "_gradbus"):
         return optimizer._gradbus.settings
     return getattr(optimizer, "_place", None) or getattr(optimizer, "_exchange", None)
+
+
+def _op_of(optimizer: Any) -> tuple[int, Container[str]]:
+    """How gradients are combined, and the parameters for which that does not count: their means are exchanged."""
+    if hasattr(optimizer, "_gradbus"):
+        return optimizer._gradbus.settings.op, optimizer._gradbus.local.names
+    return Average, ()
 
 
 def _read(saved: bytes) -> dict[str, Any]:

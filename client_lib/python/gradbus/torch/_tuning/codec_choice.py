@@ -15,7 +15,9 @@ USUAL_CODECS = ("fp16", "int8", "onebit")
 COSINE_MIN = 0.5
 CODECS_MAX = 8
 # They look at matrices or rows, so an exchange of a vector says nothing about their cost.
-_NOT_CHOSEN = ("powersgd", "rows")
+_OF_MATRICES = ("powersgd", "rows")
+# Every element they send has one magnitude, and the learning rate is the step.
+_WITHOUT_MAGNITUDE = ("signsgd", "signum")
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,30 @@ def parse_choice(text: str) -> CodecChoice:
     codecs = tuple(dict.fromkeys(part for part in parts if part != "none"))
     if not 1 <= len(codecs) <= CODECS_MAX:
         raise bad_argument(f"compression={text[:80]!r} names {len(codecs)} codecs", f"name 1 to {CODECS_MAX}")
-    wrong = next((codec for codec in codecs if codec.partition(":")[0] in _NOT_CHOSEN), None)
-    if wrong is not None:
-        raise bad_argument(
-            f"compression={text[:80]!r}: {wrong.partition(':')[0]} looks at matrices, so its time cannot be predicted",
-            "leave it out, or use it alone",
-        )
+    for codec in codecs:
+        why_not, instead = _why_not_chosen(codec)
+        if why_not:
+            raise bad_argument(f"compression={text[:80]!r}: {codec} {why_not}", f"leave it out, or {instead}")
     return CodecChoice(codecs, cosine_min)
+
+
+def _why_not_chosen(codec: str) -> tuple[str, str]:
+    """Why training cannot choose it and what to do instead; empty texts for a codec that it can choose."""
+    name, _, options = codec.partition(":")
+    if name in _OF_MATRICES:
+        return "looks at matrices, so its time cannot be predicted", "use it alone"
+    if name in _WITHOUT_MAGNITUDE:
+        return (
+            "sends signs without a magnitude, so its steps would be far longer or shorter than dense ones",
+            "use efsignsgd, or use it alone with a learning rate for it",
+        )
+    memory = dict(option.split("=", 1) for option in options.split(",") if "=" in option).get("ef", "auto")
+    if memory == "dgc" or (name == "dgc" and memory == "auto"):
+        return (
+            "adds momentum to the gradients (ef=dgc), so its steps would be longer than dense ones",
+            "use ef=residual, or use it alone without momentum in the optimizer",
+        )
+    return "", ""
 
 
 def _cosine_of(options: str, text: str) -> float:

@@ -2,8 +2,8 @@
 
 After some steps the ranks measure what exchanges cost, dense and by each codec. The coordinator says which buckets
 would shorten the step, and with which codec. All ranks try these plans beside dense exchange, and keep the fastest.
-A codec that turns gradients too far is not tried, and a gauge goes on measuring the one that stays. All ranks call
-stepped() after each step, and come to the same end.
+A codec that turns gradients too far, or changes their length, is not tried, and a gauge goes on measuring the one
+that stays. All ranks call stepped() after each step, and come to the same end.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ PLANS_MAX = 3  # that are tried beside dense exchange
 KEEP_MIN = 0.03  # of a step: what a codec must save
 GAUGE_EVERY = 100  # rounds, of the codec that stays
 WATCH_EVERY = 200  # steps from one look at the gauge to the next
+# Times 1 / cosine limit: how much longer or shorter a codec may make a gradient. One that keeps some elements makes
+# it shorter by its cosine, and an unbiased one longer by 1 / cosine.
+LENGTH_SLACK = 2.0
 SAMPLE_ELEMENTS = 1 << 18  # of a bucket, whose fidelity is measured first
 SAMPLED_BUCKETS = 16  # the largest
 BUCKETS_WATCHED = 256  # their names fit into a question
@@ -51,7 +54,7 @@ class CodecTrials:
         self._measurement = Measurement(state)
         self._trials: Trials | None = None
         self._plans: list[StepPlan | None] = []
-        self._vetoed: dict[str, float] = {}  # codec -> its cosine
+        self._vetoed: dict[str, str] = {}  # codec -> why
         self._watched = 0  # steps since the last look at the gauge
         self.is_settled = False  # nothing is tried any more
         self.why = ""  # of what was chosen
@@ -124,17 +127,25 @@ class CodecTrials:
         return answer, from_lowest(self._process_set, f"{self._prefix}/numbers", lambda: numbers)
 
     def _codecs_by_fidelity(self, buckets: Sequence[Bucket]) -> list[str]:
-        """Those that somebody named, and that turn no bucket's gradient too far."""
+        """Those that somebody named, and that change no bucket's gradient too far.
+
+        The first exchange has no residual yet. Later ones have, so their lengths tell nothing, and the gauge of the
+        running job compares angles only.
+        """
         choices = [parse_choice(text) for text in dict.fromkeys(self._choices.values())]
         limit: dict[str, float] = {}
         for choice in choices:
             for codec in choice.codecs:
                 limit[codec] = max(limit.get(codec, 0.0), choice.cosine_min)
-        samples = [sample for sample in map(self._sample, self._largest(buckets)) if sample.any()]
-        cosines = [min([1.0, *(self._agreement.fidelity(s, codec) for s in samples)]) for codec in limit]
-        for codec, cosine in zip(limit, self._agreement.least(cosines)):
+        samples = [s for s in map(self._sample, self._largest(buckets)) if s.any() and s.isfinite().all()]
+        found = [[(1.0, 1.0), *(self._agreement.fidelity(s, codec) for s in samples)] for codec in limit]
+        cosines = self._agreement.least([min(cosine for cosine, _ in each) for each in found])
+        ratios = self._agreement.largest([max(ratio for _, ratio in each) for each in found])
+        for codec, cosine, ratio in zip(limit, cosines, ratios):
             if cosine < limit[codec]:
-                self._vetoed[codec] = cosine
+                self._vetoed[codec] = _cosine_text(cosine)
+            elif not ratio * limit[codec] <= LENGTH_SLACK:  # so for an infinite one, too
+                self._vetoed[codec] = f"it changes the length of the gradient by a factor of {ratio:.3g}"
         return [codec for codec in limit if codec not in self._vetoed]
 
     def _largest(self, buckets: Sequence[Bucket]) -> list[Bucket]:
@@ -196,7 +207,7 @@ class CodecTrials:
 
     def _explain(self, why: str) -> None:
         """For exchange_plan() and `gradbus status --tensors`."""
-        vetoes = [f"{codec} is left out: its cosine is {cosine:.2f}" for codec, cosine in self._vetoed.items()]
+        vetoes = [f"{codec} is left out: {why_not}" for codec, why_not in self._vetoed.items()]
         self.why = "; ".join([why, *vetoes])
         tensors = {bucket.spec[0]: self._reason_of(bucket) for bucket in self._state.exchange.buckets}
         reasons = {"want": "explain", "why": tensors}
@@ -232,7 +243,7 @@ class CodecTrials:
             if bucket.spec[0] in measured and measured[bucket.spec[0]] < self._limit_of(bucket)
         }
         if refused:
-            self._vetoed.update({plan.codecs[group]: cosine for group, cosine in refused.items()})
+            self._vetoed.update({plan.codecs[group]: _cosine_text(cosine) for group, cosine in refused.items()})
             kept = {group: codec for group, codec in plan.codecs.items() if group not in refused}
             self._apply(optimizer, dataclasses.replace(plan, codecs=kept))
             self._explain("the gauge of the running job decided")
@@ -271,6 +282,10 @@ def choices_of(state: Any) -> dict[str, str]:
         if is_choice(asked):
             found[name] = asked
     return found
+
+
+def _cosine_text(cosine: float) -> str:
+    return f"its cosine is {cosine:.2f}"
 
 
 def _codecs_text(plan: StepPlan) -> str:

@@ -5,6 +5,7 @@ server/scheduling/job/job_question.h and server/scheduling/workload.h have the f
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -52,12 +53,23 @@ class Agreement:
         """The smallest of all ranks, by place."""
         return self._reduced(values, Min)
 
-    def fidelity(self, vector: torch.Tensor, compression: str) -> float:
-        """The cosine of the angle between a vector that all ranks have, and what the codec makes of it."""
+    def fidelity(self, vector: torch.Tensor, compression: str) -> tuple[float, float]:
+        """Compares a vector that all ranks have with its compressed mean: (cosine of their angle, ratio of norms).
+
+        The ratio is that of the longer to the shorter one. (0, inf) for a mean that is not finite.
+        """
         name = f"{self._prefix}/fidelity"
         found = allreduce(vector, name, process_set=self._process_set, compression=compression)
         retire_names([name], self._process_set)
-        return float(torch.nn.functional.cosine_similarity(vector.double(), found.double(), dim=0))
+        dense, coded = vector.double(), found.double()
+        norms = sorted([float(dense.norm()), float(coded.norm())])
+        if not norms[0] or not all(map(math.isfinite, norms)):
+            return 0.0, math.inf
+        return float(torch.nn.functional.cosine_similarity(dense, coded, dim=0)), norms[1] / norms[0]
+
+    def largest(self, values: Sequence[float]) -> list[float]:
+        """The largest of all ranks, by place."""
+        return self._reduced(values, Max)
 
     def mean(self, times: StepTimes) -> Row:
         """Of the ranks' medians. Raises RankIsAway."""
