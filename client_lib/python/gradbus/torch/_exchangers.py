@@ -29,6 +29,7 @@ from ._buckets.retire import retire_names
 from ._compression_report import report_no_effect
 from ._exchange.bucket_maker import BucketMaker, ExchangedParameter
 from ._exchange.gradients import GradientExchange
+from ._exchange.groups import ParameterGroups
 from ._exchange.holders import sees_all_readers
 from ._modes.local_modes import LocalModes, LocalParameter, is_local
 from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
@@ -91,7 +92,6 @@ class State:
         # The optimizer holds this: references back are weak, so that both go with the last user of it.
         self._optimizer = weakref.ref(optimizer)
         self.plain_class = type(optimizer)
-        self.learning_rate = functools.partial(_learning_rate, self._optimizer)
         self.inner_step = _inner_step(optimizer)
         self.by_hand = ByHand()
         self.steps = 0
@@ -134,8 +134,9 @@ class State:
             asked.rescale_residual, asked.reduce_in_float32, self.arrival, self.plan,
         )  # fmt: skip
         exchange = GradientExchange(
-            maker, asked.passes, f"grad{suffix}", self.learning_rate, self.placement, asked.waits_in_backward
-        )
+            maker, asked.passes, f"grad{suffix}", ParameterGroups(self._optimizer), self.placement,
+            asked.waits_in_backward,
+        )  # fmt: skip
         local = LocalModes(
             f"local{suffix}", asked.bucket_bytes or DEFAULT_BUCKET_BYTES, asked.process_set,
             asked.compression,
@@ -217,10 +218,6 @@ class State:
         )
 
 
-def _learning_rate(optimizer: Callable[[], Any], group: int) -> float:
-    return float(optimizer().param_groups[group]["lr"])
-
-
 def _inner_step(optimizer: Any) -> Callable[..., Any]:
     counted = optimizer.__dict__.get("step")
     return counted if counted is not None else weakly(type(optimizer).step, optimizer)
@@ -269,7 +266,7 @@ def add(
         if is_local(mode):
             stepping.append((pair, mode))
             continue
-        text = text_of(mode, optimizer, optimizer.param_groups[group])
+        text = text_of(mode, state.plain_class, optimizer.param_groups[group])
         if state.settings.fresh_shards:
             text = without_restore(text)
         held = holds_parameters(mode)

@@ -48,7 +48,6 @@ class Bucket(Registered):
         self.compressed = plan.compression != "none"
         self.on_shards: ShardParameters | None = None  # who hold the parameters
         self.compensation: DelayCompensation | None = None
-        self.group = plan.group
         self.placement = 0  # of the shards it lies on, as it was registered
         self.used = True  # a round was made there
         self.spec: tuple[str, int, int, int, str, int, str] = ("", 0, 0, 0, "", 0, "")

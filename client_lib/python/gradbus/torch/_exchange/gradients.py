@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ from .._state.residual_state import CompressionState, check_state, read_state, w
 from .._tuning.step_times import StepTimes
 from .bucket_maker import BucketMaker, ExchangedParameter
 from .deferred import Deferred, StepPart
+from .groups import ParameterGroups
 from .hooks import after_accumulation, before_accumulation
 from .rounds import Rounds, in_flight_error
 
@@ -60,7 +61,7 @@ class GradientExchange:
         maker: BucketMaker,
         passes: int,
         prefix: str,
-        learning_rate: Callable[[int], float],
+        groups: ParameterGroups,
         placement: int = 0,
         waits_in_backward: bool = True,
     ) -> None:
@@ -75,7 +76,7 @@ class GradientExchange:
         self._async_ps: set[torch.nn.Parameter] = set()
         self._rounds = Rounds(
             self._buckets, passes, maker.op, waits_in_backward, prefix, maker.process_set,
-            learning_rate, maker.rescale_residual, maker.schedule.in_forward,
+            groups, maker.rescale_residual, maker.schedule.in_forward,
         )  # fmt: skip
         self.deferred = self._rounds.deferred
         if maker.arrival or maker.plan is not None or not maker.schedule.rebuilds:

@@ -17,7 +17,7 @@ Between start and the end of the wait a bucket belongs to Gradbus. Torch counts 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -33,6 +33,7 @@ from .._timeline import PassSpan, profiled
 from .._tuning.step_times import StepTimes
 from .backward import BackwardEnd, next_order
 from .deferred import Deferred, can_defer
+from .groups import ParameterGroups
 from .hooks import has_later_ones
 
 _FLAG_WORDS = 8  # of the agreement; buckets beyond 8 * 63 share flags with others
@@ -50,11 +51,11 @@ class Rounds:
         waits_in_backward: bool,
         prefix: str,
         process_set: ProcessSet,
-        learning_rate: Callable[[int], float],
+        groups: ParameterGroups,
         rescale_residual: bool,
         in_forward: bool,
     ) -> None:
-        """``learning_rate`` of a parameter group, now; ``rescale_residual`` when it changes.
+        """``groups`` of the parameters; ``rescale_residual`` when a learning rate changes.
 
         ``in_forward``: the next forward pass waits for the results, where that is possible.
         """
@@ -66,7 +67,7 @@ class Rounds:
         self._waits_in_backward = waits_in_backward
         self.agreement = f"{prefix}/again"
         self._process_set = process_set
-        self._learning_rate = learning_rate
+        self._groups = groups
         self._rescale_residual = rescale_residual
         self._end = BackwardEnd(self)
         self._pass_is_open = False
@@ -182,9 +183,11 @@ class Rounds:
     def _start(self, bucket: Bucket, has_gradients: bool = True, gives_up: bool = False) -> None:
         if bucket.on_shards is not None:
             bucket.on_shards.refuse_frozen()
-            bucket.core.set_learning_rate(self._learning_rate(bucket.group))
+            self._groups.look_up()
+            bucket.core.set_learning_rate(self._groups.learning_rate(bucket.slots))
         if self._rescale_residual and bucket.compressed:
-            bucket.follow(self._learning_rate(bucket.group))
+            self._groups.look_up()
+            bucket.follow(self._groups.learning_rate(bucket.slots))
         bucket.start(has_gradients, gives_up)
 
     # ---- waiting
@@ -298,6 +301,7 @@ class Rounds:
 
     def begin(self) -> None:
         """A new round: nothing has arrived."""
+        self._groups.forget()
         for bucket in self._buckets:
             bucket.begin_round()
         self._passes_made = 0
@@ -306,6 +310,7 @@ class Rounds:
 
     def end(self) -> None:
         """A step has used the results."""
+        self._groups.forget()
         self.deferred.given_up.waited()
         self.synchronized = False
         for bucket in self._buckets:

@@ -1,0 +1,32 @@
+"""What a script does to an optimizer and its parameters where shards step: it is right, or refused with its name."""
+
+import pytest
+import rig as rigs
+from conftest import assert_all_ok, run_ranks
+
+pytestmark = pytest.mark.timeout(240)
+
+PROGRAM = "parameter_server/edited_optimizers.py"
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    with rigs.cluster(2, shards=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def newest():
+    return str(rigs.REPOSITORY / ".venv/bin/python")
+
+
+def test_learning_rates_follow_their_groups(nodes, python):
+    assert_all_ok(run_ranks(nodes, python, PROGRAM, 2, "groups", "ps:async"))
+
+
+def test_a_group_that_was_split_keeps_one_learning_rate(nodes, newest):
+    assert_all_ok(run_ranks(nodes, newest, PROGRAM, 4, "split_group", "ps:async"))
+
+
+def test_steps_that_shards_do_not_make_are_refused(nodes, python):
+    assert_all_ok(run_ranks(nodes, python, PROGRAM, 1, "other_classes", "ps:async"))

@@ -1,0 +1,123 @@
+"""What a script does to an optimizer and its parameters where shards step, as one rank sees it.
+
+    edited_optimizers.py groups MODE        each parameter has the learning rate of its group, wherever that is
+    edited_optimizers.py split_group MODE   parameters that are exchanged together want one learning rate
+    edited_optimizers.py other_classes MODE   one rank: subclasses and options of which shards know nothing
+"""
+
+import inspect
+import sys
+
+import gradbus.torch as gradbus
+import torch
+
+
+def refused(call, kind, *words):
+    """The error with these words."""
+    try:
+        call()
+    except kind as error:
+        assert all(word in str(error) for word in words), (words, str(error))
+    else:
+        raise AssertionError(f"was accepted, without {words}")
+
+
+def backward(parameters, optimizer, factor=1.0):
+    optimizer.zero_grad()
+    (factor * sum(parameter.sum() for parameter in parameters)).backward()
+
+
+def step(parameters, optimizer, factor=1.0):
+    backward(parameters, optimizer, factor)
+    optimizer.step()
+
+
+def three(mode, kind=torch.optim.SGD, **options):
+    """Each parameter has a group."""
+    parameters = [torch.nn.Parameter(torch.zeros(4)) for _ in range(3)]
+    groups = [{"params": [p], "lr": rate} for p, rate in zip(parameters, (1.0, 0.25, 0.5))]
+    named = [(f"p{number}", p) for number, p in enumerate(parameters)]
+    return parameters, gradbus.DistributedOptimizer(kind(groups, lr=1.0, **options), named, mode=mode)
+
+
+def first_of(parameters):
+    return [parameter[0].item() for parameter in parameters]
+
+
+def groups(mode):
+    nodes = gradbus.cross_size()
+    for edit in (list.reverse, lambda groups: groups.pop(0)):
+        parameters, optimizer = three(mode)
+        step(parameters, optimizer)
+        edit(optimizer.param_groups)
+        step(parameters[1:], optimizer)
+        optimizer.flush()
+        assert first_of(parameters) == [-1.0 * nodes, -0.5 * nodes, -1.0 * nodes], first_of(parameters)
+
+
+def split_group(mode):
+    parameters = [torch.nn.Parameter(torch.zeros(4)) for _ in range(2)]
+    plain = torch.optim.SGD(parameters, lr=1.0)
+    optimizer = gradbus.DistributedOptimizer(plain, [("a", parameters[0]), ("b", parameters[1])], mode=mode)
+    step(parameters, optimizer)
+    (whole,) = optimizer.param_groups
+    optimizer.param_groups = [{**whole, "params": [parameter]} for parameter in parameters]
+    step(parameters, optimizer)
+    optimizer.param_groups[1]["lr"] = 0.5
+    refused(lambda: step(parameters, optimizer), gradbus.InvalidError, "'a'", "'b'", "learning rates", "0.5")
+    optimizer.param_groups[1]["lr"] = 1.0
+    step(parameters, optimizer)
+    optimizer.flush()
+    assert first_of(parameters) == [-3.0 * gradbus.cross_size()] * 2, first_of(parameters)
+
+
+class OwnStep(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.sign_()
+        return super().step(closure)
+
+
+class Renamed(torch.optim.SGD):
+    """Steps as torch's."""
+
+
+def other_classes(mode):
+    """One rank: what shards cannot do is refused by name, and a subclass without a step() of its own is not."""
+    refused(lambda: three(mode, OwnStep), gradbus.InvalidError, "OwnStep has a step() of its own", "optimizer=adam")
+    refused(lambda: three(mode, torch.optim.RMSprop), gradbus.InvalidError, "shards have no RMSprop")
+    refused(lambda: three(mode, maximize=True), gradbus.InvalidError, "without maximize=True")
+    for options in ({"amsgrad": True}, {"differentiable": True}):
+        if set(options) <= set(inspect.signature(torch.optim.Adam).parameters):
+            refused(lambda: three(mode, torch.optim.Adam, **options), gradbus.InvalidError, *options)
+    as_torch(mode, Renamed, momentum=0.9)
+    if "decoupled_weight_decay" in inspect.signature(torch.optim.Adam).parameters:
+        as_torch(mode, torch.optim.Adam, weight_decay=0.5, decoupled_weight_decay=True)
+
+
+def as_torch(mode, kind, **options):
+    parameters, optimizer = three(mode, kind, **options)
+    alone = [torch.nn.Parameter(torch.ones(4)) for _ in parameters]
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.fill_(1.0)
+    plain = kind([{**group, "params": [p]} for group, p in zip(optimizer.param_groups, alone)], **options)
+    for factor in (1.0, -2.0, 0.5):
+        step(parameters, optimizer, factor)
+        step(alone, plain, factor)
+    for parameter, wanted in zip(parameters, alone):
+        assert torch.allclose(parameter, wanted, atol=1e-5), (kind, parameter, wanted)
+
+
+def main():
+    gradbus.init()
+    commands = [groups, split_group, other_classes]
+    {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
+    gradbus.shutdown()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
