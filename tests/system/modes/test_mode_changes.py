@@ -40,7 +40,7 @@ def test_no_gradient_is_lost_whatever_changes(three_agents, python):
     assert_all_ok(run_ranks(three_agents, python, "modes/mode_changes.py", 3, "counting"))
 
 
-@pytest.mark.parametrize("what", ["group", "memory", "squares", "lamb", "refused"])
+@pytest.mark.parametrize("what", ["group", "memory", "squares", "momenta", "lamb", "refused"])
 def test_changes(three_agents, newest, what):
     assert_all_ok(run_ranks(three_agents, newest, "modes/mode_changes.py", 3, what))
 

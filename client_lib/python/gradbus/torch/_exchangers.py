@@ -33,6 +33,7 @@ from ._exchange.groups import ParameterGroups
 from ._exchange.holders import sees_all_readers
 from ._modes.local_modes import LocalModes, LocalParameter, is_local
 from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
+from ._modes.own_states import make_equal
 from ._modes.shard_optimizers import holds_parameters, text_of, without_restore
 from ._names import regrouped
 from ._partial_step import steps_alone
@@ -329,6 +330,8 @@ def _change_mode(optimizer: Any, state: State, changes: list[ModeChange]) -> Non
         try:
             _refuse_other_units(memory, state.local, local)
             _refuse_other_nodes(memory, state, before, after)
+            leaving = [named for named, _ in state.parameters if state.local.owns(named[1]) > local.owns(named[1])]
+            steps = make_equal(optimizer, leaving, state.settings.process_set, state.steps)
         except BaseException:
             _let_go(exchange, local)
             raise
@@ -343,6 +346,7 @@ def _change_mode(optimizer: Any, state: State, changes: list[ModeChange]) -> Non
         optimizer.load_compression_state(memory)
         state.local.take_over(outer)
         state.exchange.take_over(outer["mean_square"])
+        state.steps, state.replicas_compared = steps, False
     state.changes = changes
 
 

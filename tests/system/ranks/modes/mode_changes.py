@@ -4,6 +4,7 @@
     mode_changes.py group             one group changes, the other does not
     mode_changes.py memory            the state of error feedback is carried over
     mode_changes.py squares           what delay compensation keeps is carried over, too
+    mode_changes.py momenta           from modes with momenta of each rank's own to sync, in which replicas are equal
     mode_changes.py lamb              to shards that step on whole tensors, and back
     mode_changes.py refused           a mode that cannot be leaves everything as it was
     mode_changes.py late              the last rank is late until the job changes its mode by itself
@@ -144,6 +145,67 @@ def squares():
         raise AssertionError("a state of another shape was loaded")
 
 
+def all_equal(*tensors):
+    """On all ranks, bit for bit."""
+    everyone = gradbus.allgather_object([tensor.detach() for tensor in tensors])
+    return all(torch.equal(one, other) for theirs in everyone for one, other in zip(theirs, everyone[0], strict=True))
+
+
+def with_own_gradients(parameters, count):
+    """So many steps on gradients that no two ranks have alike."""
+    for number in range(count):
+        step(parameters, torch.full(SHAPE, float(gradbus.rank() + 1 + number)))
+
+
+def from_own_momenta(mode, optimizer, options, counts_differ=False):
+    """Ranks have momenta of their own, and steps if ``counts_differ``. In sync both are the same on all of them."""
+    parameters = weight, bias, distributed = make(mode, 0.125, optimizer, **options)
+    with_own_gradients(parameters, 6 + (gradbus.rank() if counts_differ else 0))
+    own = distributed.state[weight]
+    key = "exp_avg" if "exp_avg" in own else "momentum_buffer"
+    everyone = gradbus.allgather_object((own[key], int(own.get("step", 0))))
+    assert not torch.equal(everyone[0][0], everyone[-1][0])
+    ask("*", "sync")
+    until_changed(distributed, "weight")
+    state = distributed.state[weight]
+    assert torch.allclose(state[key], sum(moment for moment, _ in everyone) / gradbus.size())
+    assert int(state.get("step", 0)) == everyone[0][1]  # the lowest rank's
+    for count in (1, 5):
+        with_own_gradients(parameters, count)
+        assert all_equal(weight, bias, state[key]), mode
+
+
+def momenta():
+    adam, sgd = torch.optim.Adam, (torch.optim.SGD, {"momentum": 0.9})
+    from_own_momenta("localsgd:H=4", *sgd)
+    from_own_momenta("diloco:H=4", adam, {"amsgrad": True})
+    from_own_momenta("gossip", *sgd)
+    from_own_momenta("averaging:every=2", adam, {}, counts_differ=True)
+    # A rank that never used a parameter has no state of it, and a search's lists have no mean.
+    parameters = weight, bias, distributed = make("localsgd:H=4", 0.125, *sgd[:1], momentum=0.9)
+    distributed.zero_grad()
+    (weight.sum() * (gradbus.rank() + 1) + (bias.sum() if gradbus.rank() == 0 else 0)).backward()
+    distributed.step()
+    ask("*", "sync")
+    until_changed(distributed, "weight")
+    with_own_gradients(parameters, 2)
+    assert all_equal(weight, bias)
+    weight = torch.nn.Parameter(torch.ones(5))
+    distributed = gradbus.DistributedOptimizer(torch.optim.LBFGS([weight]), [("weight", weight)], mode="localsgd:H=2")
+
+    def closure():
+        distributed.zero_grad()
+        loss = ((weight - gradbus.rank()) ** 2 * torch.arange(1.0, 6.0)).sum()
+        loss.backward()
+        return loss
+
+    distributed.step(closure)
+    ask("*", "sync")
+    until_changed(distributed, "weight")
+    distributed.step(closure)
+    assert all_equal(weight)
+
+
 def lamb():
     """A step is as long as the rate times the parameters, and SGD's again after it."""
     weight, _, optimizer = parameters = make("sync", lr=0.125)
@@ -221,7 +283,7 @@ def loses():
 
 def main():
     gradbus.init()
-    commands = [counting, group, memory, squares, lamb, refused, late, loses, forever]
+    commands = [counting, group, memory, squares, momenta, lamb, refused, late, loses, forever]
     {command.__name__: command for command in commands}[sys.argv[1]]()
     gradbus.shutdown()
     print("ok")
