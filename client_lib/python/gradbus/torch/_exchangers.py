@@ -36,7 +36,7 @@ from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mo
 from ._modes.own_states import make_equal
 from ._modes.shard_optimizers import holds_parameters, text_of, without_restore
 from ._names import regrouped
-from ._partial_step import steps_alone
+from ._partial_step import steps_alone, without_hooks
 from ._schedules import DEFAULT, Schedule, planned_as, schedule_of, wants_plan, without_forward
 from ._state.residual_state import CompressionState
 from ._takeover import busy_error, why_given_up
@@ -231,7 +231,18 @@ def weakly(method: Callable[..., Any], owner: Any) -> Callable[..., Any]:
     def call(*arguments: Any, **options: Any) -> Any:
         return method(reference(), *arguments, **options)
 
+    call.__wrapped__ = method  # type: ignore[attr-defined]
     return call
+
+
+def is_plain_step(step: Any, plain: Any) -> bool:
+    """Whether this is the step() of the class, or a learning-rate scheduler's wrapper of it, which only counts.
+
+    The marks of such a wrapper do not tell: somebody's functools.wraps copies them.
+    """
+    made_here = getattr(step, "__globals__", None)
+    known = made_here is globals() or made_here is vars(torch.optim.lr_scheduler)
+    return known and without_hooks(step.__wrapped__) is without_hooks(plain.step)
 
 
 def put_in_front(optimizer: Any, kind: type) -> Callable[..., Any] | None:

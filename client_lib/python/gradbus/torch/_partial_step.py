@@ -19,14 +19,37 @@ from ._exchange.holders import are_read_elsewhere, is_state_held, sees_all_reade
 from ._exchange.plain_thread import is_plain
 
 _optimizers = sys.modules[torch.optim.Optimizer.__module__]
-_ALONE = frozenset(
-    getattr(torch.optim, name)
+
+
+def without_hooks(step: Any) -> Any:
+    """The step() of a class without torch's wrapper around it, which calls the hooks of now."""
+    is_wrapper = getattr(step, "hooked", False) and getattr(step, "__globals__", None) is vars(_optimizers)
+    return step.__wrapped__ if is_wrapper else step
+
+
+def _is_torchs(function: Any) -> bool:
+    """It, and all that it is wrapped around."""
+    while function is not None:
+        if not getattr(function, "__globals__", {}).get("__name__", "").startswith("torch."):
+            return False
+        function = getattr(function, "__wrapped__", None)
+    return True
+
+
+def _step_of_torch(plain: Any) -> Any:
+    """None if somebody has replaced it already."""
+    step = without_hooks(plain.step)
+    return step if _is_torchs(step) else None
+
+
+_ALONE = {
+    getattr(torch.optim, name): _step_of_torch(getattr(torch.optim, name))
     for name in (
         "SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "ASGD",
         "Adafactor", "Muon",
     )
     if hasattr(torch.optim, name)
-)  # fmt: skip
+}  # fmt: skip
 
 
 @functools.cache
@@ -42,11 +65,16 @@ def steps_alone(plain: type) -> bool:
     return plain in _ALONE or getattr(plain, "steps_each_parameter_alone", False) is True
 
 
+def _is_as_made(plain: Any) -> bool:
+    """Nobody has replaced the step() of this class of torch's. functools.wraps copies its marks, so it is compared."""
+    return plain not in _ALONE or without_hooks(plain.step) is _ALONE[plain]
+
+
 def may_step_parts(optimizer: Any, plain: type) -> bool:
     """Whether nobody else takes part in this step, or would miss it if it came later.
 
-    Such are hooks, a gradient scaler, torch.compile, other tensors of the parameters' memory, and whoever keeps a part
-    of ``optimizer.state``.
+    Such are a step() that replaces torch's, hooks, a gradient scaler, torch.compile, other tensors of the parameters'
+    memory, and whoever keeps a part of ``optimizer.state``.
     """
     hooks = any(
         getattr(holder, f"{prefix}_{when}_hooks", None)
@@ -57,7 +85,7 @@ def may_step_parts(optimizer: Any, plain: type) -> bool:
     differentiable = any(group.get("differentiable", False) for group in optimizer.param_groups)
     if hooks or scaled or differentiable or is_compiled() or not steps_alone(plain):
         return False
-    if not sees_all_readers() or not is_plain():
+    if not _is_as_made(plain) or not sees_all_readers() or not is_plain():
         return False
     state = optimizer.__dict__.get("state", {})
     if sys.getrefcount(state) > _references_to_state() or is_state_held(state):
@@ -93,14 +121,9 @@ def step_nothing(optimizer: Any, inner_step: Any) -> None:
 def _step_with(optimizer: Any, plain: Any, groups: list[dict[str, Any]]) -> None:
     real, optimizer.param_groups = optimizer.param_groups, groups
     try:
-        _without_hooks(plain)(optimizer)
+        without_hooks(plain.step)(optimizer)  # there were no hooks when step() was called
     finally:
         optimizer.param_groups = real
-
-
-def _without_hooks(plain: Any) -> Any:
-    """Its step(). Torch's wrapper around it calls the hooks of now, and there were none when step() was called."""
-    return plain.step.__wrapped__ if getattr(plain.step, "hooked", False) else plain.step
 
 
 def _copied(group: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .._differentiable import allreduce
-from ._exchangers import State
+from ._exchangers import State, is_plain_step
 from ._names import parameters_of
 from ._partial_step import may_step_parts, step_nothing, step_part
 from ._state_access import settle_before_use
@@ -38,6 +38,7 @@ def _may_step_parts(optimizer: Any, state: State) -> bool:
     return (
         not state.by_hand.skips
         and not state.local.names
+        and is_plain_step(state.inner_step, state.plain_class)
         and may_step_parts(optimizer, state.plain_class)
     )
 

@@ -23,6 +23,6 @@ def step(self, *arguments, original=Deferred.step):
 
 Bucket.test = lambda self: False
 Deferred.step = step
-sys.argv = [str(pathlib.Path(__file__).with_name(sys.argv[1])), *sys.argv[2:]]
+sys.argv = [str(pathlib.Path(__file__).parent / sys.argv[1]), *sys.argv[2:]]
 runpy.run_path(sys.argv[0], run_name="__main__")
 print(f"deferred {counted['deferred']}\nok")
