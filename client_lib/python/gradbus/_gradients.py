@@ -76,7 +76,8 @@ def settings_of(
 ) -> Settings:
     """The arguments that all front ends have, checked.
 
-    ``gradient_predivide_factor`` needs a mean and changes nothing: a mean overflows only where it does itself.
+    ``gradient_predivide_factor`` needs a mean and changes nothing: a mean overflows only where it does itself, or with
+    ``"fp16"`` between nodes where the sum of the ranks is above 65504.
     """
     chosen = checked_op(op, verb, (Average, Sum))
     if checked_factor(gradient_predivide_factor, "gradient_predivide_factor", verb) != 1 and chosen is not Average:

@@ -30,6 +30,10 @@ def test_what_encoding_twice_leaves_out_is_not_lost(two_agents, newest, codec):
     assert_all_ok(run_ranks(two_agents, newest, "parameter_server/ps_sync.py", 2, "feedback", codec))
 
 
+def test_new_buckets_lose_nothing_that_shards_keep(two_agents, newest):
+    assert_all_ok(run_ranks(two_agents, newest, "parameter_server/ps_sync.py", 2, "rebuild"))
+
+
 def test_one_node_pushes_payloads_too(newest):
     with rigs.cluster(1, shards=2) as rig:
         assert_all_ok(run_ranks(rig, newest, "parameter_server/ps_sync.py", 2, "counting"))

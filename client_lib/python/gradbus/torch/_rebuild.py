@@ -1,7 +1,8 @@
 """New buckets for parameters that are exchanged already: in the order of their gradients, or by another schedule.
 
 The new buckets are other tensors. They get what the compression of the earlier ones remembers, and the earlier
-ones are unregistered, so their memory is reused.
+ones are unregistered, so their memory is reused. In mode ps:sync, a part of what compression remembers is on shards,
+and no rank can read it. So buckets of such parameters stay as they are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .._data_movement import broadcast_
 from .._errors import bad_argument
 from .._process_sets import lowest_rank, session_of
 from ._arguments import bucket_bytes_of
+from ._buckets.gradient_buckets import Bucket
 from ._buckets.retire import retire_names
 from ._buckets.sums import note_sums_of, unchanged_sums
 from ._exchange.rounds import change_passes as change_passes_of
@@ -75,8 +77,8 @@ def _adapt(optimizer: Any, state: State) -> None:
 
 def _advance_tuning(optimizer: Any, state: State) -> None:
     assert state.tuner is not None
-    if not _exchanges_in_step(state):
-        warnings.warn("gradbus: nothing is tuned: some parameters are not in mode sync", stacklevel=5)
+    if not _can_rebuild(state):
+        warnings.warn(f"gradbus: nothing is tuned: {_why_not_rebuilt(state)}", stacklevel=5)
         state.tuner = None
         return
     state.tuner.stepped(optimizer)
@@ -93,7 +95,7 @@ def _advance_codecs(optimizer: Any, state: State) -> None:
             state.codec_trials = CodecTrials(state, _apply_plan)
     if state.codec_trials is None:
         return
-    if _exchanges_in_step(state):
+    if _exchanges_in_step(state) and not any(map(_is_summed_by_shards, state.exchange.buckets)):
         state.codec_trials.stepped(optimizer)
         return
     if not state.codec_trials.is_settled:
@@ -123,7 +125,7 @@ def _begin_planning(state: State) -> None:
     state.planning_is_due = False
     session = session_of(state.settings.process_set, "DistributedOptimizer")
     between_nodes = session.local_size < session.size
-    if state.tuner is None and between_nodes and not _is_on_device(state):
+    if state.tuner is None and between_nodes and not _is_on_device(state) and _can_rebuild(state):
         state.planning = Planning(state, _apply_plan)
 
 
@@ -133,7 +135,7 @@ def _is_on_device(state: State) -> bool:
 
 def _advance_planning(optimizer: Any, state: State) -> None:
     assert state.planning is not None
-    if not _exchanges_in_step(state) or state.planning.is_done:
+    if not _can_rebuild(state) or state.planning.is_done:
         _stop_planning(state)
         return
     state.planning.stepped(optimizer)
@@ -163,8 +165,9 @@ def _rebuild_in_order(optimizer: Any) -> None:
     The backward pass of a model need not be the reverse of the order of its parameters.
     """
     state: State = optimizer._gradbus
-    if not _exchanges_in_step(state):
+    if not _can_rebuild(state):
         state.rebuild_is_due = False
+        state.exchange.forget_arrival()
         return
     state.attendance.require_all()
     state.rebuild_is_due = False
@@ -194,6 +197,11 @@ def change_schedule(optimizer: Any, schedule: Schedule, bucket_bytes: int | None
         raise bad_argument(
             f"change_schedule({schedule.name!r}): some parameters are not in mode sync",
             "change the schedule of a job whose gradients are all exchanged in mode sync",
+        )
+    if _remembered_by_shards(state):
+        raise bad_argument(
+            f"change_schedule({schedule.name!r}): {_why_not_rebuilt(state)}",
+            "pass schedule= to DistributedOptimizer(), or call this before the first step",
         )
     warn_of_whole_steps(state.plain_class, schedule)
     before, plan = state.settings, state.plan
@@ -232,7 +240,7 @@ def plan_report(state: State) -> dict[str, Any]:
         "schedule": state.settings.schedule.name, "waits": state.exchange.waits,
         "bucket_bytes": [bucket.flat.numel() * bucket.flat.element_size() for bucket in buckets],
         "compression": [bucket.spec[4] for bucket in buckets],
-        "why": "; ".join(filter(None, (_plan_why(state), _codec_why(state)))),
+        "why": "; ".join(filter(None, (_plan_why(state), _codec_why(state), _shards_why(state)))),
         "is_final": not (
             state.rebuild_is_due or state.planning_is_due or state.planning or state.tuner or _chooses_codecs(state)
         ),
@@ -257,6 +265,36 @@ def _chooses_codecs(state: State) -> bool:
 def _exchanges_in_step(state: State) -> bool:
     """Nothing but gradients of this step is exchanged, by all ranks at a time."""
     return state.exchange.is_synchronous and not state.local.names
+
+
+def _is_summed_by_shards(bucket: Bucket) -> bool:
+    return bucket.spec[-1].startswith("ps:sync")
+
+
+def _remembered_by_shards(state: State) -> str:
+    """A parameter for whose sums the shards have a residual; empty when there is none."""
+    if state.exchange.rounds.exchanges == 0:
+        return ""
+    kept = (b for b in state.exchange.buckets if b.compressed and _is_summed_by_shards(b))
+    return next((bucket.slots[0].name for bucket in kept), "")
+
+
+def _can_rebuild(state: State) -> bool:
+    return _exchanges_in_step(state) and not _remembered_by_shards(state)
+
+
+def _why_not_rebuilt(state: State) -> str:
+    """Empty when buckets may be replaced."""
+    if not _exchanges_in_step(state):
+        return "some parameters are not in mode sync"
+    return _shards_why(state)
+
+
+def _shards_why(state: State) -> str:
+    name = _remembered_by_shards(state)
+    if not name:
+        return ""
+    return f"'{name}' is compressed in mode ps:sync, and new buckets would lose the residual that the shards keep"
 
 
 def _rebuild(optimizer: Any, state: State) -> None:

@@ -2,6 +2,7 @@
 
     ps_sync.py counting          small integers as half floats: every gradient counts exactly once
     ps_sync.py feedback CODEC    what encoding twice leaves out comes later, and does not add up
+    ps_sync.py rebuild           buckets stay as they are when new ones would lose what shards keep
     ps_sync.py large STEPS CODEC steps of 16 MiB of gradients; waits to be ended
 
 The loss is linear, so a rank's gradient of a step is known.
@@ -48,10 +49,7 @@ def feedback(codec):
     """Steps and the ranks' residuals lack only the residual of the shards: a few gradients' worth
     after any number of steps, while one encoding's error would add up."""
     weight, _, optimizer = parameters = make(codec)
-    gradients = [
-        torch.randn(SHAPE, generator=torch.Generator().manual_seed(rank))
-        for rank in range(gradbus.size())
-    ]
+    gradients = [torch.randn(SHAPE, generator=torch.Generator().manual_seed(rank)) for rank in range(gradbus.size())]
     one = sum(gradients)
     lacking = {}
     for number in range(1, 81):
@@ -68,6 +66,37 @@ def feedback(codec):
     assert len(set(everywhere)) == 1, everywhere
 
 
+def rebuild():
+    """Backward finishes the parameters in the order of the model, so buckets would be made anew after the first step.
+
+    When gradients are zero and residuals are empty, the parameters have moved by all gradients.
+    """
+    first, last = (torch.nn.Parameter(torch.zeros(SHAPE)) for _ in range(2))
+    optimizer = gradbus.DistributedOptimizer(
+        torch.optim.SGD([first, last], lr=1.0), [("first", first), ("last", last)],
+        op=gradbus.Sum, mode="ps:sync", compression="topk:ratio=0.2", schedule="ddp",
+    )  # fmt: skip
+    optimizer.change_schedule("auto")  # nothing is remembered yet
+    for number in range(40):
+        random = torch.Generator().manual_seed(10 * number + gradbus.rank())
+        gradient = torch.randn(SHAPE, generator=random) if number < 5 else torch.zeros(SHAPE)
+        optimizer.zero_grad()
+        late = (last * gradient).sum()
+        ((first * (gradient + 0 * late)).sum() + late).backward()
+        optimizer.step()
+    seeds = [10 * number + rank for number in range(5) for rank in range(gradbus.size())]
+    wanted = sum(torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed)) for seed in seeds)
+    for weight in (first, last):
+        assert torch.allclose(-weight.detach(), wanted, rtol=0, atol=1e-4), (weight + wanted).norm() / wanted.norm()
+    assert "the residual that the shards keep" in optimizer.exchange_plan()["why"], optimizer.exchange_plan()
+    try:
+        optimizer.change_schedule("bytescheduler")
+    except gradbus.InvalidError as error:
+        assert "is compressed in mode ps:sync" in str(error), error
+    else:
+        raise AssertionError("new buckets lose what shards keep")
+
+
 def large(steps, codec):
     parameters = make(codec, LARGE)
     gradient = torch.randn(LARGE, generator=torch.Generator().manual_seed(gradbus.rank()))
@@ -79,7 +108,7 @@ def large(steps, codec):
 
 def main():
     gradbus.init()
-    {"counting": counting, "feedback": feedback, "large": large}[sys.argv[1]](*sys.argv[2:])
+    {"counting": counting, "feedback": feedback, "rebuild": rebuild, "large": large}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")
 

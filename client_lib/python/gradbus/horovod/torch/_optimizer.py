@@ -53,7 +53,8 @@ def DistributedOptimizer(  # used like a class, hence its name
         backward_passes_per_step: backward() calls whose gradients add up locally, before their exchange.
         op: hvd.Average, hvd.Sum, or hvd.Adasum, which combines the changes of the ranks' own steps.
         gradient_predivide_factor: Horovod divides by it before the sum, so that half precision does not overflow.
-            A mean of Gradbus overflows only where the mean itself does, so the factor changes nothing.
+            The factor changes nothing here: without compression a mean overflows only where it does itself. With
+            ``fp16`` between nodes it overflows where the sum of the ranks is above 65504; ``"bf16"`` has no such limit.
         num_groups, groups: a number of groups sets the bytes that are exchanged together. Lists of tensors change
             nothing, with a warning, because Gradbus forms its own buckets. Results do not depend on groups.
         sparse_as_dense: sparse gradients are made dense in either case, with a warning. Pass
