@@ -26,3 +26,7 @@ def test_learning_rates_follow_their_groups(nodes, python):
 
 def test_a_group_that_was_split_keeps_one_learning_rate(nodes, newest):
     assert_all_ok(run_ranks(nodes, newest, PROGRAM, 4, "split_group", "ps:async"))
+
+
+def test_steps_that_shards_do_not_make_are_refused(nodes, python):
+    assert_all_ok(run_ranks(nodes, python, PROGRAM, 1, "other_classes", "ps:async"))

@@ -151,7 +151,7 @@ def test_lamb_takes_from_the_group_what_its_mode_does_not_say():
 
     def text(mode, kind, **options):
         optimizer = kind([torch.nn.Parameter(torch.zeros(2))], lr=0.1, **options)
-        return text_of(types.SimpleNamespace(kind=7, text=mode), optimizer, optimizer.param_groups[0])
+        return text_of(types.SimpleNamespace(kind=7, text=mode), kind, optimizer.param_groups[0])
 
     sgd, adam, lamb = torch.optim.SGD, torch.optim.Adam, "ps:async,optimizer=lamb"
     assert text(lamb, sgd, momentum=0.9) == f"{lamb},weight_decay=0"

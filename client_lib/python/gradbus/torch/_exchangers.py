@@ -266,7 +266,7 @@ def add(
         if is_local(mode):
             stepping.append((pair, mode))
             continue
-        text = text_of(mode, optimizer, optimizer.param_groups[group])
+        text = text_of(mode, state.plain_class, optimizer.param_groups[group])
         if state.settings.fresh_shards:
             text = without_restore(text)
         held = holds_parameters(mode)

@@ -2,8 +2,10 @@
 
     edited_optimizers.py groups MODE        each parameter has the learning rate of its group, wherever that is
     edited_optimizers.py split_group MODE   parameters that are exchanged together want one learning rate
+    edited_optimizers.py other_classes MODE   one rank: subclasses and options of which shards know nothing
 """
 
+import inspect
 import sys
 
 import gradbus.torch as gradbus
@@ -69,9 +71,47 @@ def split_group(mode):
     assert first_of(parameters) == [-3.0 * gradbus.cross_size()] * 2, first_of(parameters)
 
 
+class OwnStep(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.sign_()
+        return super().step(closure)
+
+
+class Renamed(torch.optim.SGD):
+    """Steps as torch's."""
+
+
+def other_classes(mode):
+    """One rank: what shards cannot do is refused by name, and a subclass without a step() of its own is not."""
+    refused(lambda: three(mode, OwnStep), gradbus.InvalidError, "OwnStep has a step() of its own", "optimizer=adam")
+    refused(lambda: three(mode, torch.optim.RMSprop), gradbus.InvalidError, "shards have no RMSprop")
+    refused(lambda: three(mode, maximize=True), gradbus.InvalidError, "without maximize=True")
+    refused(lambda: three(mode, torch.optim.Adam, amsgrad=True), gradbus.InvalidError, "without amsgrad=True")
+    as_torch(mode, Renamed, momentum=0.9)
+    if "decoupled_weight_decay" in inspect.signature(torch.optim.Adam).parameters:
+        as_torch(mode, torch.optim.Adam, weight_decay=0.5, decoupled_weight_decay=True)
+
+
+def as_torch(mode, kind, **options):
+    parameters, optimizer = three(mode, kind, **options)
+    alone = [torch.nn.Parameter(torch.ones(4)) for _ in parameters]
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.fill_(1.0)
+    plain = kind([{**group, "params": [p]} for group, p in zip(optimizer.param_groups, alone)], **options)
+    for factor in (1.0, -2.0, 0.5):
+        step(parameters, optimizer, factor)
+        step(alone, plain, factor)
+    for parameter, wanted in zip(parameters, alone):
+        assert torch.allclose(parameter, wanted, atol=1e-5), (kind, parameter, wanted)
+
+
 def main():
     gradbus.init()
-    commands = [groups, split_group]
+    commands = [groups, split_group, other_classes]
     {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")

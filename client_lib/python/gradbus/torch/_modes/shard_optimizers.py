@@ -6,11 +6,13 @@ class and options become options of the mode, its groups' learning rates go with
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._errors import bad_argument
+from ..._errors import InvalidError, bad_argument
 from ..._layout import LAMB
 
 if TYPE_CHECKING:
@@ -28,11 +30,11 @@ def holds_parameters(mode: _core.Mode) -> bool:
     return PS_SYNC < mode.kind <= PS_QUORUM
 
 
-def text_of(mode: _core.Mode, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> str:
+def text_of(mode: _core.Mode, plain: type, group: dict[str, Any]) -> str:
     """The mode as a tensor is registered with it.
 
-    A mode that says nothing of an optimizer gets this one's. Torch has no LAMB: a mode that names it
-    gets what it does not say itself from the group. Raises InvalidError for an optimizer that shards
+    A mode that says nothing of an optimizer gets this class, with the group's options. Torch has no LAMB: a mode
+    that names it gets what it does not say itself from the group. Raises InvalidError for an optimizer that shards
     do not have.
     """
     if not holds_parameters(mode):
@@ -44,7 +46,7 @@ def text_of(mode: _core.Mode, optimizer: torch.optim.Optimizer, group: dict[str,
     elif said & _OF_OPTIMIZER:
         return mode.text
     else:
-        options = _options(name, optimizer, group)
+        options = _options(name, plain, group)
     return ",".join([name, *filter(None, [rest]), *options])
 
 
@@ -62,17 +64,18 @@ def without_restore(text: str) -> str:
     return ",".join(word for word in text.split(",") if word.strip() != "restore=1")
 
 
-def _options(mode: str, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> list[str]:
-    kind = next((k for k in _KINDS if isinstance(optimizer, k)), None)
-    if kind is None or any(group.get(option) for option in _REFUSED):
-        raise bad_argument(
-            f"DistributedOptimizer: shards (mode {mode}) cannot do what this "
-            f"{type(optimizer).__name__} does",
-            "use torch's SGD, Adam, AdamW or Adagrad without amsgrad, maximize, lr_decay and "
-            "initial_accumulator_value, or name the shards' in the mode: "
-            f"{mode},optimizer=adam",
-        )
-    options = {"optimizer": _KINDS[kind], "weight_decay": group["weight_decay"]}
+def _options(mode: str, plain: type, group: dict[str, Any]) -> list[str]:
+    kind = _kind_of(plain)
+    if kind is None:
+        raise _refused(mode, f"shards have no {plain.__name__}")
+    if _unhooked(plain) is not _unhooked(kind):
+        raise _refused(mode, f"{plain.__name__} has a step() of its own, and shards would step as {kind.__name__}")
+    for option, default in _options_of(kind).items():
+        if option not in _SENT and group.get(option, default) != default:
+            raise _refused(mode, f"shards step without {option}={group[option]} of this {plain.__name__}")
+    decoupled = group.get("decoupled_weight_decay", kind is torch.optim.AdamW)  # in newer torch
+    name = "adamw" if decoupled else {torch.optim.AdamW: "adam"}.get(kind, kind.__name__.lower())
+    options = {"optimizer": name, "weight_decay": group["weight_decay"]}
     for option in ("momentum", "dampening", "eps"):
         if option in group:
             options[option] = group[option]
@@ -83,11 +86,33 @@ def _options(mode: str, optimizer: torch.optim.Optimizer, group: dict[str, Any])
     return [f"{option}={value}" for option, value in options.items()]
 
 
+def _refused(mode: str, why: str) -> InvalidError:
+    return bad_argument(
+        f"DistributedOptimizer: {why} (mode {mode})",
+        "use torch's SGD, Adam, AdamW or Adagrad without amsgrad, maximize, lr_decay and initial_accumulator_value, "
+        f"or name the shards' in the mode: {mode},optimizer=adam",
+    )
+
+
 # AdamW first: in newer torch it is an Adam.
-_KINDS = {
-    torch.optim.AdamW: "adamw",
-    torch.optim.Adam: "adam",
-    torch.optim.Adagrad: "adagrad",
-    torch.optim.SGD: "sgd",
-}
-_REFUSED = ("amsgrad", "maximize", "lr_decay", "initial_accumulator_value")
+_KINDS = (torch.optim.AdamW, torch.optim.Adam, torch.optim.Adagrad, torch.optim.SGD)
+_SENT = {"momentum", "dampening", "nesterov", "weight_decay", "betas", "eps", "decoupled_weight_decay"}
+# With each gradient; and how a rank would step, not where to.
+_FREE = {"lr", "foreach", "fused", "capturable"}
+
+
+def _kind_of(plain: type) -> type[torch.optim.Optimizer] | None:
+    """The class of torch whose steps shards can make."""
+    return next((kind for kind in _KINDS if issubclass(plain, kind)), None)
+
+
+def _unhooked(plain: Any) -> Any:
+    """Its step(). Torch wraps that of a class, or of the first one below it that is used."""
+    return inspect.unwrap(plain.step)
+
+
+@functools.cache
+def _options_of(kind: type) -> dict[str, Any]:
+    """Options that decide where its step leads, of this version of torch, and their defaults."""
+    parameters = list(inspect.signature(kind).parameters.values())[1:]
+    return {parameter.name: parameter.default for parameter in parameters if parameter.name not in _FREE}
