@@ -30,3 +30,8 @@ def test_a_group_that_was_split_keeps_one_learning_rate(nodes, newest):
 
 def test_steps_that_shards_do_not_make_are_refused(nodes, python):
     assert_all_ok(run_ranks(nodes, python, PROGRAM, 1, "other_classes", "ps:async"))
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_options_that_shards_know_are_not_changed_silently(nodes, newest, ranks):
+    assert_all_ok(run_ranks(nodes, newest, PROGRAM, ranks, "options", "ps:async"))

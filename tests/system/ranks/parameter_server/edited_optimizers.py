@@ -2,9 +2,11 @@
 
     edited_optimizers.py groups MODE        each parameter has the learning rate of its group, wherever that is
     edited_optimizers.py split_group MODE   parameters that are exchanged together want one learning rate
+    edited_optimizers.py options MODE       those that shards know are not changed later, and the learning rate is
     edited_optimizers.py other_classes MODE   one rank: subclasses and options of which shards know nothing
 """
 
+import functools
 import inspect
 import sys
 
@@ -71,6 +73,42 @@ def split_group(mode):
     assert first_of(parameters) == [-3.0 * gradbus.cross_size()] * 2, first_of(parameters)
 
 
+def options(mode):
+    schedules = torch.optim.lr_scheduler
+    sgd = functools.partial(torch.optim.SGD, momentum=0.9)
+    for kind, changes, option in (
+        (sgd, lambda o: schedules.OneCycleLR(o, 0.1, total_steps=9), "momentum"),
+        (sgd, lambda o: schedules.CyclicLR(o, 0.01, 0.1).step(), "momentum"),
+        (torch.optim.Adam, lambda o: schedules.OneCycleLR(o, 0.1, total_steps=9), "betas"),
+        (torch.optim.Adam, lambda o: o.param_groups[1].update(amsgrad=True), "amsgrad"),
+        (sgd, lambda o: o.param_groups[2].update(weight_decay=0.5), "weight_decay"),
+        (sgd, with_other_state, "nesterov"),
+    ):
+        parameters, optimizer = three(mode, kind)
+        step(parameters, optimizer)
+        kept = [dict(group) for group in optimizer.param_groups]
+        changes(optimizer)
+        before = first_of(parameters)
+        refused(lambda: step(parameters, optimizer), gradbus.InvalidError, f"{option} of", "cycle_momentum=False")  # noqa: B023
+        for group, was in zip(optimizer.param_groups, kept):
+            group.update(was)
+        optimizer.flush()  # nothing was sent
+        assert gradbus.cross_size() > 1 or first_of(parameters) == before, (first_of(parameters), before)
+        step(parameters, optimizer)
+    optimizer.load_state_dict(optimizer.state_dict())
+    schedule = schedules.OneCycleLR(optimizer, 0.1, total_steps=9, cycle_momentum=False)
+    for _ in range(3):
+        step(parameters, optimizer)
+        schedule.step()
+
+
+def with_other_state(optimizer):
+    state = optimizer.state_dict()
+    for group in state["param_groups"]:
+        group["nesterov"] = True
+    optimizer.load_state_dict(state)
+
+
 class OwnStep(torch.optim.SGD):
     @torch.no_grad()
     def step(self, closure=None):
@@ -111,7 +149,7 @@ def as_torch(mode, kind, **options):
 
 def main():
     gradbus.init()
-    commands = [groups, split_group, other_classes]
+    commands = [groups, split_group, options, other_classes]
     {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")

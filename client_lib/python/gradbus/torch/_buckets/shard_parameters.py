@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 
-from ..._errors import bad_argument
+from ..._errors import InvalidError, bad_argument
 from .registered import Registered
 from .slots import Slot
 
@@ -15,7 +16,9 @@ from .slots import Slot
 class ShardParameters:
     """The extra work of a bucket whose parameters shards hold."""
 
-    def __init__(self, bucket: Registered, slots: Sequence[Slot]) -> None:
+    def __init__(self, bucket: Registered, slots: Sequence[Slot], options: Mapping[str, Any]) -> None:
+        """``options`` of the optimizer's group, with which shards step."""
+        self._options = options
         self._bucket = weakref.proxy(bucket)  # which holds this
         self._slots = slots
         self.is_set = False  # the shards have the parameters
@@ -29,6 +32,26 @@ class ShardParameters:
                     f"parameter '{slot.name}' was frozen, and shards hold it and step on it",
                     "freeze it before DistributedOptimizer(), or use mode sync",
                 )
+
+    def refuse_edits(self, group_of: Mapping[int, dict[str, Any]]) -> None:
+        """Raises InvalidError if a script has changed what shards know of the optimizer.
+
+        ``group_of``: by id() of the parameter.
+        """
+        first, checked = group_of.get(id(self._slots[0].parameter)), None
+        for slot in self._slots:
+            group = group_of.get(id(slot.parameter))
+            if (group is None) is not (first is None):
+                raise _left_group_error(slot)
+            if group is not None and group is not checked:
+                checked = group
+                self._refuse_other_options(slot, group)
+
+    def _refuse_other_options(self, slot: Slot, group: dict[str, Any]) -> None:
+        for option, told in self._options.items():
+            now = group.get(option, told)
+            if now != told and plain_option(now) != told:
+                raise _option_error(slot, option, now, told)
 
     def start_setting(self) -> None:
         """The first round brings parameters to the shards; gradients there are stay."""
@@ -59,6 +82,29 @@ class ShardParameters:
         """No gradient for the torch optimizer: the step was made."""
         for slot in self._slots:
             slot.parameter.grad = None
+
+
+def plain_option(value: Any) -> Any:
+    """Its numbers, which nobody changes in their place."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    return tuple(map(plain_option, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _option_error(slot: Slot, option: str, now: Any, told: Any) -> InvalidError:
+    return bad_argument(
+        f"{option} of parameter '{slot.name}' is {now} now, and shards step with {option}={told}, as it was when the "
+        "optimizer was made distributed",
+        "leave it as it was (OneCycleLR and CyclicLR: cycle_momentum=False), or make a new optimizer and call "
+        "DistributedOptimizer() again",
+    )
+
+
+def _left_group_error(slot: Slot) -> InvalidError:
+    return bad_argument(
+        f"the optimizer lacks '{slot.name}' or others of its group now, and shards step on all of them",
+        "remove whole groups, or make a new optimizer and call DistributedOptimizer() again",
+    )
 
 
 def set_parameters(buckets: Iterable[ShardParameters]) -> None:

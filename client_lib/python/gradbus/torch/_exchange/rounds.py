@@ -183,10 +183,10 @@ class Rounds:
     def _start(self, bucket: Bucket, has_gradients: bool = True, gives_up: bool = False) -> None:
         if bucket.on_shards is not None:
             bucket.on_shards.refuse_frozen()
-            self._groups.look_up()
+            self._groups.look_up(self._buckets)
             bucket.core.set_learning_rate(self._groups.learning_rate(bucket.slots))
         if self._rescale_residual and bucket.compressed:
-            self._groups.look_up()
+            self._groups.look_up(self._buckets)
             bucket.follow(self._groups.learning_rate(bucket.slots))
         bucket.start(has_gradients, gives_up)
 

@@ -14,6 +14,7 @@ import torch
 
 from ..._errors import InvalidError, bad_argument
 from ..._layout import LAMB
+from .._buckets.shard_parameters import plain_option
 
 if TYPE_CHECKING:
     from ... import _core
@@ -57,6 +58,21 @@ def _of_group(group: dict[str, Any]) -> list[str]:
     if "betas" in group:
         values["beta1"], values["beta2"] = group["betas"]
     return [f"{option}={value}" for option, value in values.items()]
+
+
+def told_options(mode: _core.Mode, plain: type, group: dict[str, Any]) -> dict[str, Any]:
+    """Options of the group that shards step with from its registration on, or know that it has not set."""
+    if not holds_parameters(mode):
+        return {}
+    said = {option.partition("=")[0] for option in mode.text.split(",")[1:]}
+    if LAMB in mode.text.split(","):
+        names = {"weight_decay"} - said | ({"betas"} if not {"beta1", "beta2"} <= said else set())
+    elif said & _OF_OPTIMIZER:
+        return {}
+    else:
+        kind = _kind_of(plain)
+        names = set(_options_of(kind)) if kind is not None else set()
+    return {name: plain_option(group[name]) for name in sorted(names) if name in group}
 
 
 def without_restore(text: str) -> str:
