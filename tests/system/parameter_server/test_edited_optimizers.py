@@ -35,3 +35,8 @@ def test_steps_that_shards_do_not_make_are_refused(nodes, python):
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_options_that_shards_know_are_not_changed_silently(nodes, newest, ranks):
     assert_all_ok(run_ranks(nodes, newest, PROGRAM, ranks, "options", "ps:async"))
+
+
+@pytest.mark.parametrize("mode", ["ps:async", "ps:ssp,max_staleness=2"])
+def test_parameters_written_by_hand_are_not_lost_silently(nodes, newest, mode):
+    assert_all_ok(run_ranks(nodes, newest, PROGRAM, 4, "written", mode))

@@ -276,11 +276,11 @@ class DistributedOptimizerBase(_Optimizer):
         return self._gradbus.exchange.shard_state()
 
     def load_shard_state(self, state: ShardState) -> None:
-        """Restores shard_state(); the parameters of rank 0 become those of the shards.
+        """Restores shard_state(); the parameters of rank 0 become those of the shards, also with ``{}``.
 
-        All ranks call it, and the state of rank 0 counts. A parameter whose shards use another optimizer
-        starts anew, with a warning. Raises InvalidError (a name or shape of another model), BusyError as
-        shard_state().
+        All ranks call it, also after parameters were written by hand; the state of rank 0 counts. A parameter whose
+        shards use another optimizer starts anew, with a warning. Raises InvalidError (a name or shape of another
+        model), BusyError as shard_state().
         """
         self._gradbus.exchange.load_shard_state(state)
 

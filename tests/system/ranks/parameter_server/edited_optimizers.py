@@ -3,6 +3,7 @@
     edited_optimizers.py groups MODE        each parameter has the learning rate of its group, wherever that is
     edited_optimizers.py split_group MODE   parameters that are exchanged together want one learning rate
     edited_optimizers.py options MODE       those that shards know are not changed later, and the learning rate is
+    edited_optimizers.py written MODE       parameters that a script writes between steps
     edited_optimizers.py other_classes MODE   one rank: subclasses and options of which shards know nothing
 """
 
@@ -11,6 +12,7 @@ import inspect
 import sys
 
 import gradbus.torch as gradbus
+import numpy
 import torch
 
 
@@ -109,6 +111,41 @@ def with_other_state(optimizer):
     optimizer.load_state_dict(state)
 
 
+def written(mode):
+    """Refused by name; load_shard_state() and gradbus.state() make it right, whatever shards remember."""
+    nodes = gradbus.cross_size()
+    for kind in (torch.optim.SGD, functools.partial(torch.optim.SGD, momentum=0.5), torch.optim.Adam):
+        parameters, optimizer = three(mode, kind)
+        for group in optimizer.param_groups:
+            group["lr"] = 1.0
+        step(parameters, optimizer)
+        optimizer.flush()
+        saved = [parameter.detach().clone() for parameter in parameters]
+        state = gradbus.state(optimizer).state_dict()
+        ends = []
+        for _ in range(2):
+            step(parameters, optimizer, 2.0)
+            optimizer.flush()
+            ends.append(first_of(parameters))
+            with torch.no_grad():
+                for parameter, was in zip(parameters, saved):
+                    parameter.copy_(was)
+            refused(lambda: step(parameters, optimizer), gradbus.InvalidError, "written", "load_shard_state({})")  # noqa: B023
+            optimizer.zero_grad()
+            gradbus.state(optimizer).load_state_dict(state)
+        assert numpy.allclose(*ends), (kind, ends)
+        if kind is torch.optim.SGD:
+            with torch.no_grad():
+                for parameter in parameters:
+                    parameter.fill_(7.0 + gradbus.rank())  # rank 0's counts
+            optimizer.load_shard_state({})
+            gradbus.barrier()  # a fast node's next step would be in what the other one gets
+            assert first_of(parameters) == [7.0] * 3, first_of(parameters)
+            step(parameters, optimizer)
+            optimizer.flush()
+            assert first_of(parameters) == [7.0 - nodes] * 3, first_of(parameters)
+
+
 class OwnStep(torch.optim.SGD):
     @torch.no_grad()
     def step(self, closure=None):
@@ -149,7 +186,7 @@ def as_torch(mode, kind, **options):
 
 def main():
     gradbus.init()
-    commands = [groups, split_group, options, other_classes]
+    commands = [groups, split_group, options, written, other_classes]
     {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")

@@ -22,6 +22,7 @@ class ShardParameters:
         self._bucket = weakref.proxy(bucket)  # which holds this
         self._slots = slots
         self.is_set = False  # the shards have the parameters
+        self._versions: list[int] = []  # of the parameters, as they were taken from shards
         self._gradient: torch.Tensor | None = None
 
     def refuse_frozen(self) -> None:
@@ -53,6 +54,14 @@ class ShardParameters:
             if now != told and plain_option(now) != told:
                 raise _option_error(slot, option, now, told)
 
+    def refuse_writes(self) -> None:
+        """Raises InvalidError if somebody has written to a parameter since it was taken: shards have another one."""
+        if not self.is_set:
+            return
+        for slot, version in zip(self._slots, self._versions):
+            if slot.parameter._version != version:
+                raise _written_error(slot)
+
     def start_setting(self) -> None:
         """The first round brings parameters to the shards; gradients there are stay."""
         if self._gradient is not None:
@@ -76,6 +85,7 @@ class ShardParameters:
         """What the shards have answered becomes the parameters."""
         for slot in self._slots:
             slot.parameter.copy_(slot.view)
+        self._versions = [slot.parameter._version for slot in self._slots]
         self._bucket.flat.zero_()
 
     def hide(self) -> None:
@@ -97,6 +107,14 @@ def _option_error(slot: Slot, option: str, now: Any, told: Any) -> InvalidError:
         "optimizer was made distributed",
         "leave it as it was (OneCycleLR and CyclicLR: cycle_momentum=False), or make a new optimizer and call "
         "DistributedOptimizer() again",
+    )
+
+
+def _written_error(slot: Slot) -> InvalidError:
+    return bad_argument(
+        f"parameter '{slot.name}' was written to after the last step, and shards hold it: the next step would lose it",
+        "call load_shard_state({}) on all ranks, which gives shards the parameters of rank 0, or flush(), which gives "
+        "ranks those of the shards; to write in every step, use a mode in which ranks step",
     )
 
 

@@ -24,7 +24,8 @@ class ParameterGroups:
     def look_up(self, buckets: Sequence[Bucket]) -> None:
         """As they are now, if this round has not done so.
 
-        Raises InvalidError, before the first bucket goes, if shards that step on these know something else.
+        Raises InvalidError, before the first bucket goes, if shards that step on these know something else, of the
+        options or of the parameters.
         """
         if self._group_of is not None:
             return
@@ -32,6 +33,7 @@ class ParameterGroups:
         for bucket in buckets:
             if bucket.on_shards is not None:
                 bucket.on_shards.refuse_edits(group_of)
+                bucket.on_shards.refuse_writes()
         self._group_of = group_of
 
     def learning_rate(self, slots: Sequence[Slot]) -> float:
