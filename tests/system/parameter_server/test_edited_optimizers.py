@@ -40,3 +40,7 @@ def test_options_that_shards_know_are_not_changed_silently(nodes, newest, ranks)
 @pytest.mark.parametrize("mode", ["ps:async", "ps:ssp,max_staleness=2"])
 def test_parameters_written_by_hand_are_not_lost_silently(nodes, newest, mode):
     assert_all_ok(run_ranks(nodes, newest, PROGRAM, 4, "written", mode))
+
+
+def test_zero_grad_does_not_seem_to_drop_what_shards_have(nodes, newest):
+    assert_all_ok(run_ranks(nodes, newest, PROGRAM, 4, "dropped", "ps:async"))

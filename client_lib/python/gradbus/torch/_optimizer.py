@@ -123,7 +123,7 @@ class DistributedOptimizerBase(_Optimizer):
     def zero_grad(self, set_to_none: bool = _SET_TO_NONE) -> None:
         """Zeroes the gradients. An exchanged ``.grad`` stays in its bucket for both values of ``set_to_none``.
 
-        Frozen parameters get None or zeros, as in one process.
+        Frozen parameters get None or zeros, as in one process. Raises BusyError if shards step on what they have got.
         """
         exchange = self._gradbus.exchange
         exchange.zero(set_to_none)

@@ -4,6 +4,7 @@
     edited_optimizers.py split_group MODE   parameters that are exchanged together want one learning rate
     edited_optimizers.py options MODE       those that shards know are not changed later, and the learning rate is
     edited_optimizers.py written MODE       parameters that a script writes between steps
+    edited_optimizers.py dropped MODE       zero_grad() in the place of step()
     edited_optimizers.py other_classes MODE   one rank: subclasses and options of which shards know nothing
 """
 
@@ -146,6 +147,29 @@ def written(mode):
             assert first_of(parameters) == [7.0 - nodes] * 3, first_of(parameters)
 
 
+def dropped(mode):
+    """Not what shards have; accumulated gradients that were not sent are dropped."""
+    for passes in (1, 2):
+        parameters = [torch.nn.Parameter(torch.zeros(4))]
+        plain = torch.optim.SGD(parameters, lr=1.0)
+        optimizer = gradbus.DistributedOptimizer(
+            plain, [("w", parameters[0])], backward_passes_per_step=passes, mode=mode
+        )
+        optimizer.zero_grad()
+        for _ in range(passes):
+            parameters[0].sum().backward()
+        optimizer.step()
+        for _ in range(passes - 1):
+            backward(parameters, optimizer, 100.0)
+        optimizer.zero_grad()
+        for _ in range(passes):
+            parameters[0].sum().backward()
+        refused(optimizer.zero_grad, gradbus.BusyError, "shards have them", "call step()")
+        optimizer.step()
+        optimizer.flush()
+        assert first_of(parameters) == [-2.0 * passes * gradbus.cross_size()], (passes, first_of(parameters))
+
+
 class OwnStep(torch.optim.SGD):
     @torch.no_grad()
     def step(self, closure=None):
@@ -186,7 +210,7 @@ def as_torch(mode, kind, **options):
 
 def main():
     gradbus.init()
-    commands = [groups, split_group, options, written, other_classes]
+    commands = [groups, split_group, options, written, dropped, other_classes]
     {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")

@@ -25,6 +25,7 @@ from ..._differentiable import allreduce
 from ..._errors import BusyError, MismatchError, TimeoutError
 from ..._ops import BitOr, Sum
 from ..._process_sets import ProcessSet, session_of
+from ..._session import has_failed
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
@@ -351,6 +352,11 @@ class Rounds:
     def abandon(self) -> None:
         """Ends an exchange that is under way, as the other ranks do; nobody uses its result."""
         self.deferred.given_up.refuse_to_drop()
+        if not has_failed() and any(b.on_shards is not None and (b.started or b.done) for b in self._buckets):
+            raise BusyError(
+                "GB-O905 IN_FLIGHT: zero_grad() cannot drop gradients of backward(): shards have them and step on them "
+                "| next: call step(); to leave a batch out, decide before backward(), or use a mode in which ranks step"
+            )
         self.deferred.finish()
         if self.in_flight:
             with torch.no_grad():
