@@ -44,3 +44,7 @@ def test_parameters_written_by_hand_are_not_lost_silently(nodes, newest, mode):
 
 def test_zero_grad_does_not_seem_to_drop_what_shards_have(nodes, newest):
     assert_all_ok(run_ranks(nodes, newest, PROGRAM, 4, "dropped", "ps:async"))
+
+
+def test_a_gradient_scaler_is_refused(nodes, newest):
+    assert_all_ok(run_ranks(nodes, newest, PROGRAM, 2, "scaled", "ps:async"))

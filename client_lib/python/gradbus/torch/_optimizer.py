@@ -40,7 +40,7 @@ from ._sharded.optimizer import ShardedOptimizerBase
 from ._sharded.optimizer import shard as make_sharded
 from ._state.optimizer_state import ShardState
 from ._state.residual_state import CompressionState
-from ._step import Closure, step_inside, synchronize, warn_after_synchronize
+from ._step import Closure, amp_scaling, step_inside, synchronize, warn_after_synchronize
 from ._takeover import take_over
 from ._timeline import trace_now, trace_span
 from ._tuning import codec_trials
@@ -332,7 +332,7 @@ def _plain_class(distributed: type) -> type:
 
 @functools.cache
 def _distributed_class(plain: type) -> type:
-    names = {"__module__": __name__, "_plain_name": plain.__name__}
+    names = {"__module__": __name__, "_plain_name": plain.__name__, "_step_supports_amp_scaling": amp_scaling}
     return type(f"Distributed{plain.__name__}", (DistributedOptimizerBase, plain), names)
 
 

@@ -5,6 +5,7 @@
     edited_optimizers.py options MODE       those that shards know are not changed later, and the learning rate is
     edited_optimizers.py written MODE       parameters that a script writes between steps
     edited_optimizers.py dropped MODE       zero_grad() in the place of step()
+    edited_optimizers.py scaled MODE        a gradient scaler, which shards do not see
     edited_optimizers.py other_classes MODE   one rank: subclasses and options of which shards know nothing
 """
 
@@ -170,6 +171,25 @@ def dropped(mode):
         assert first_of(parameters) == [-2.0 * passes * gradbus.cross_size()], (passes, first_of(parameters))
 
 
+def scaled(mode):
+    for unscales in (False, True):
+        parameters, optimizer = three(mode)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for _ in range(2):
+            backward(parameters, optimizer)
+            optimizer.step()
+        optimizer.zero_grad()
+        scaler.scale(sum(parameter.sum() for parameter in parameters)).backward()
+        if unscales:
+            scaler.unscale_(optimizer)
+        refused(lambda: scaler.step(optimizer), gradbus.InvalidError, "gradient scaler", "bfloat16")  # noqa: B023
+        optimizer.step()
+        step(parameters, optimizer)
+        off = torch.amp.GradScaler("cpu", enabled=False)
+        backward(parameters, optimizer)
+        off.step(optimizer)
+
+
 class OwnStep(torch.optim.SGD):
     @torch.no_grad()
     def step(self, closure=None):
@@ -210,7 +230,7 @@ def as_torch(mode, kind, **options):
 
 def main():
     gradbus.init()
-    commands = [groups, split_group, options, written, dropped, other_classes]
+    commands = [groups, split_group, options, written, dropped, scaled, other_classes]
     {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
     print("ok")

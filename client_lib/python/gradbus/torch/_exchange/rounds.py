@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from ..._differentiable import allreduce
-from ..._errors import BusyError, MismatchError, TimeoutError
+from ..._errors import BusyError, MismatchError, TimeoutError, bad_argument
 from ..._ops import BitOr, Sum
 from ..._process_sets import ProcessSet, session_of
 from ..._session import has_failed
@@ -411,6 +411,24 @@ def change_passes(rounds: Rounds, passes: int) -> None:
             "| next: call step() first"
         )
     rounds._passes = passes
+
+
+def refuse_scaler(rounds: Rounds, skips: bool) -> None:
+    """A gradient scaler steps, and unscales or has unscaled: torch does not count those writes.
+
+    ``skips``: the step takes gradients as they are. Raises InvalidError where shards step, BusyError if gradients
+    are not the result yet.
+    """
+    if any([bucket.on_shards is not None for bucket in rounds._buckets]):
+        raise bad_argument(
+            "a gradient scaler steps, and shards step on gradients as they are sent: multiplied by its scale",
+            "use bfloat16, which needs no scaler, or a mode in which ranks step",
+        )
+    if (rounds._passes_made and not skips) or (rounds.in_flight and not rounds.deferred.has_begun):
+        raise BusyError(
+            "GB-O905 IN_FLIGHT: a gradient scaler steps before the exchange of gradients has ended, and unscales "
+            "them meanwhile | next: call synchronize() before unscale_() and step() of the scaler"
+        )
 
 
 def _passes_differ_error(ours: int) -> MismatchError:
