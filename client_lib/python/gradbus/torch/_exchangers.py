@@ -34,7 +34,7 @@ from ._exchange.holders import sees_all_readers
 from ._modes.local_modes import LocalModes, LocalParameter, is_local
 from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
 from ._modes.own_states import make_equal
-from ._modes.shard_optimizers import holds_parameters, text_of, without_restore
+from ._modes.shard_optimizers import holds_parameters, text_of, told_options, without_restore
 from ._names import regrouped
 from ._partial_step import steps_alone, without_hooks
 from ._schedules import DEFAULT, Schedule, planned_as, schedule_of, wants_plan, without_forward
@@ -279,11 +279,12 @@ def add(
             stepping.append((pair, mode))
             continue
         text = text_of(mode, state.plain_class, optimizer.param_groups[group])
+        told = told_options(mode, state.plain_class, optimizer.param_groups[group])
         if state.settings.fresh_shards:
             text = without_restore(text)
         held = holds_parameters(mode)
         sparse = state.settings.is_sparse(parameter, optimizer)
-        exchanged.append(ExchangedParameter(pair, group, text, held, compensation_of(mode), sparse))
+        exchanged.append(ExchangedParameter(pair, group, text, held, compensation_of(mode), sparse, told))
     to[0].add(exchanged)
     to[1].add(stepping)
 

@@ -40,7 +40,7 @@ from ._sharded.optimizer import ShardedOptimizerBase
 from ._sharded.optimizer import shard as make_sharded
 from ._state.optimizer_state import ShardState
 from ._state.residual_state import CompressionState
-from ._step import Closure, step_inside, synchronize, warn_after_synchronize
+from ._step import Closure, amp_scaling, step_inside, synchronize, warn_after_synchronize
 from ._takeover import take_over
 from ._timeline import trace_now, trace_span
 from ._tuning import codec_trials
@@ -123,7 +123,7 @@ class DistributedOptimizerBase(_Optimizer):
     def zero_grad(self, set_to_none: bool = _SET_TO_NONE) -> None:
         """Zeroes the gradients. An exchanged ``.grad`` stays in its bucket for both values of ``set_to_none``.
 
-        Frozen parameters get None or zeros, as in one process.
+        Frozen parameters get None or zeros, as in one process. Raises BusyError if shards step on what they have got.
         """
         exchange = self._gradbus.exchange
         exchange.zero(set_to_none)
@@ -276,11 +276,11 @@ class DistributedOptimizerBase(_Optimizer):
         return self._gradbus.exchange.shard_state()
 
     def load_shard_state(self, state: ShardState) -> None:
-        """Restores shard_state(); the parameters of rank 0 become those of the shards.
+        """Restores shard_state(); the parameters of rank 0 become those of the shards, also with ``{}``.
 
-        All ranks call it, and the state of rank 0 counts. A parameter whose shards use another optimizer
-        starts anew, with a warning. Raises InvalidError (a name or shape of another model), BusyError as
-        shard_state().
+        All ranks call it, also after parameters were written by hand; the state of rank 0 counts. A parameter whose
+        shards use another optimizer starts anew, with a warning. Raises InvalidError (a name or shape of another
+        model), BusyError as shard_state().
         """
         self._gradbus.exchange.load_shard_state(state)
 
@@ -332,7 +332,7 @@ def _plain_class(distributed: type) -> type:
 
 @functools.cache
 def _distributed_class(plain: type) -> type:
-    names = {"__module__": __name__, "_plain_name": plain.__name__}
+    names = {"__module__": __name__, "_plain_name": plain.__name__, "_step_supports_amp_scaling": amp_scaling}
     return type(f"Distributed{plain.__name__}", (DistributedOptimizerBase, plain), names)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .._differentiable import allreduce
+from ._exchange.rounds import refuse_scaler
 from ._exchangers import State, is_plain_step
 from ._names import parameters_of
 from ._partial_step import may_step_parts, step_nothing, step_part
@@ -41,6 +42,18 @@ def _may_step_parts(optimizer: Any, state: State) -> bool:
         and is_plain_step(state.inner_step, state.plain_class)
         and may_step_parts(optimizer, state.plain_class)
     )
+
+
+def _supports_amp_scaling(optimizer: Any) -> bool:
+    state = optimizer._gradbus
+    refuse_scaler(state.exchange.rounds, state.by_hand.skips)
+    own = getattr(state.plain_class, _SCALES, False)
+    return bool(optimizer.__dict__.get(_SCALES, own))
+
+
+# A GradScaler asks in its step() whether the optimizer unscales by itself. Its unscale_() asks nothing.
+_SCALES = "_step_supports_amp_scaling"
+amp_scaling = property(_supports_amp_scaling, lambda optimizer, value: optimizer.__dict__.update({_SCALES: value}))
 
 
 def warn_after_synchronize(state: State) -> None:

@@ -72,6 +72,37 @@ def case_loss_scaling():
         assert len(scales) == 1 and (init_scale < 1e38 or scales.pop() < init_scale), scalers
 
 
+def case_loss_scaling_in_step():
+    """With wait="step" a scaler would unscale what is sent meanwhile, and torch counts no such writes."""
+    if not hasattr(torch.amp, "GradScaler"):
+        return
+    for unscales in (False, True):
+        model = new_model()
+        optimizer = wrap(sgd(model.parameters()), model, wait="step")
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for number, (x, y) in enumerate(batches()[:STEPS]):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(model, mine(x), mine(y))).backward()
+            if number == 2:
+                refused_to_scale(scaler, optimizer, unscales)
+                continue
+            optimizer.synchronize()
+            scaler.step(optimizer)
+            scaler.update()
+
+
+def refused_to_scale(scaler, optimizer, unscales):
+    if unscales:
+        scaler.unscale_(optimizer)
+    try:
+        scaler.step(optimizer)
+        raise AssertionError("a scaler stepped on gradients in flight")
+    except gradbus.BusyError as error:
+        assert "gradient scaler" in str(error) and "synchronize()" in str(error), error
+    optimizer.zero_grad()
+    scaler.update(512.0)
+
+
 def case_accumulation_as_in_ddp():
     """Two passes, though one was announced: both are exchanged."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 
-from ..._errors import bad_argument
+from ..._errors import InvalidError, bad_argument
 from .registered import Registered
 from .slots import Slot
 
@@ -15,10 +16,13 @@ from .slots import Slot
 class ShardParameters:
     """The extra work of a bucket whose parameters shards hold."""
 
-    def __init__(self, bucket: Registered, slots: Sequence[Slot]) -> None:
+    def __init__(self, bucket: Registered, slots: Sequence[Slot], options: Mapping[str, Any]) -> None:
+        """``options`` of the optimizer's group, with which shards step."""
+        self._options = options
         self._bucket = weakref.proxy(bucket)  # which holds this
         self._slots = slots
         self.is_set = False  # the shards have the parameters
+        self._versions: list[int] = []  # of the parameters, as they were taken from shards
         self._gradient: torch.Tensor | None = None
 
     def refuse_frozen(self) -> None:
@@ -29,6 +33,34 @@ class ShardParameters:
                     f"parameter '{slot.name}' was frozen, and shards hold it and step on it",
                     "freeze it before DistributedOptimizer(), or use mode sync",
                 )
+
+    def refuse_edits(self, group_of: Mapping[int, dict[str, Any]]) -> None:
+        """Raises InvalidError if a script has changed what shards know of the optimizer.
+
+        ``group_of``: by id() of the parameter.
+        """
+        first, checked = group_of.get(id(self._slots[0].parameter)), None
+        for slot in self._slots:
+            group = group_of.get(id(slot.parameter))
+            if (group is None) is not (first is None):
+                raise _left_group_error(slot)
+            if group is not None and group is not checked:
+                checked = group
+                self._refuse_other_options(slot, group)
+
+    def _refuse_other_options(self, slot: Slot, group: dict[str, Any]) -> None:
+        for option, told in self._options.items():
+            now = group.get(option, told)
+            if now != told and plain_option(now) != told:
+                raise _option_error(slot, option, now, told)
+
+    def refuse_writes(self) -> None:
+        """Raises InvalidError if somebody has written to a parameter since it was taken: shards have another one."""
+        if not self.is_set:
+            return
+        for slot, version in zip(self._slots, self._versions):
+            if slot.parameter._version != version:
+                raise _written_error(slot)
 
     def start_setting(self) -> None:
         """The first round brings parameters to the shards; gradients there are stay."""
@@ -53,12 +85,44 @@ class ShardParameters:
         """What the shards have answered becomes the parameters."""
         for slot in self._slots:
             slot.parameter.copy_(slot.view)
+        self._versions = [slot.parameter._version for slot in self._slots]
         self._bucket.flat.zero_()
 
     def hide(self) -> None:
         """No gradient for the torch optimizer: the step was made."""
         for slot in self._slots:
             slot.parameter.grad = None
+
+
+def plain_option(value: Any) -> Any:
+    """Its numbers, which nobody changes in their place."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    return tuple(map(plain_option, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _option_error(slot: Slot, option: str, now: Any, told: Any) -> InvalidError:
+    return bad_argument(
+        f"{option} of parameter '{slot.name}' is {now} now, and shards step with {option}={told}, as it was when the "
+        "optimizer was made distributed",
+        "leave it as it was (OneCycleLR and CyclicLR: cycle_momentum=False), or make a new optimizer and call "
+        "DistributedOptimizer() again",
+    )
+
+
+def _written_error(slot: Slot) -> InvalidError:
+    return bad_argument(
+        f"parameter '{slot.name}' was written to after the last step, and shards hold it: the next step would lose it",
+        "call load_shard_state({}) on all ranks, which gives shards the parameters of rank 0, or flush(), which gives "
+        "ranks those of the shards; to write in every step, use a mode in which ranks step",
+    )
+
+
+def _left_group_error(slot: Slot) -> InvalidError:
+    return bad_argument(
+        f"the optimizer lacks '{slot.name}' or others of its group now, and shards step on all of them",
+        "remove whole groups, or make a new optimizer and call DistributedOptimizer() again",
+    )
 
 
 def set_parameters(buckets: Iterable[ShardParameters]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ... import _core
 from ..._layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
@@ -35,6 +36,7 @@ class ExchangedParameter:
     async_ps: bool
     compensation: Compensation | None = None
     sparse: bool = False  # its gradients come sparse
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of its group, with which shards step
 
     @property
     def registered_mode(self) -> str:
@@ -91,7 +93,7 @@ class BucketMaker:
             bucket = Bucket(core, plan, named, session.op_timeout_ms)
             bucket.spec, bucket.placement, bucket.rescales = spec, placement, self.rescale_residual
             if first.async_ps:
-                bucket.on_shards = ShardParameters(bucket, bucket.slots)
+                bucket.on_shards = ShardParameters(bucket, bucket.slots, first.options)
             if first.compensation is not None:
                 bucket.compensation = DelayCompensation(
                     first.compensation, plan, [parameter for _, parameter in named], bucket.flat,

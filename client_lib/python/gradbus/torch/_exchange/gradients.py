@@ -383,18 +383,18 @@ class GradientExchange:
         """Puts it back, with the parameters that there are."""
         self._refuse_between_backward_and_step("load_shard_state()")
         session = session_of(self._process_set, "load_shard_state")
-        told = agree_on(
-            remembering(self._buckets), state, self._prefix, self._process_set, session.rank
-        )
-        if not told:
+        told = agree_on(remembering(self._buckets), state, self._prefix, self._process_set, session.rank)
+        # To shards that have none, the first round will bring parameters.
+        written = [b for b in self._buckets if b.on_shards is not None and (b in told or b.on_shards.is_set)]
+        if not written:
             return
         # As they are: the first round of a node with three ranks brings their sum times 1/3.
-        parameters = {slot: slot.parameter.clone() for bucket in told for slot in bucket.slots}
-        set_parameters(bucket.on_shards for bucket in told if bucket.on_shards is not None)
-        write_shards(told, state, parameters, session.rank)
+        parameters = {slot: slot.parameter.clone() for bucket in written for slot in bucket.slots}
+        set_parameters(bucket.on_shards for bucket in written if bucket.on_shards is not None)
+        write_shards(written, told, state, parameters, session.rank)
         # A step before the last part is there would be made without it.
         session.barrier()
-        self._pull(told, rests=False)
+        self._pull(written, rests=False)
 
     @property
     def mean_squares(self) -> dict[str, torch.Tensor]:

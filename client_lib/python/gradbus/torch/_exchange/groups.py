@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._errors import bad_argument
+from .._buckets.gradient_buckets import Bucket
 from .._buckets.slots import Slot
 
 
@@ -20,10 +21,20 @@ class ParameterGroups:
         """A new round begins."""
         self._group_of = None
 
-    def look_up(self) -> None:
-        """As they are now, if this round has not done so."""
-        if self._group_of is None:
-            self._group_of = {id(p): group for group in self._optimizer().param_groups for p in group["params"]}
+    def look_up(self, buckets: Sequence[Bucket]) -> None:
+        """As they are now, if this round has not done so.
+
+        Raises InvalidError, before the first bucket goes, if shards that step on these know something else, of the
+        options or of the parameters.
+        """
+        if self._group_of is not None:
+            return
+        group_of = {id(p): group for group in self._optimizer().param_groups for p in group["params"]}
+        for bucket in buckets:
+            if bucket.on_shards is not None:
+                bucket.on_shards.refuse_edits(group_of)
+                bucket.on_shards.refuse_writes()
+        self._group_of = group_of
 
     def learning_rate(self, slots: Sequence[Slot]) -> float:
         """Of these parameters, which are exchanged together; 0 where a script has removed them.

@@ -22,9 +22,10 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from ..._differentiable import allreduce
-from ..._errors import BusyError, MismatchError, TimeoutError
+from ..._errors import BusyError, MismatchError, TimeoutError, bad_argument
 from ..._ops import BitOr, Sum
 from ..._process_sets import ProcessSet, session_of
+from ..._session import has_failed
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
@@ -183,10 +184,10 @@ class Rounds:
     def _start(self, bucket: Bucket, has_gradients: bool = True, gives_up: bool = False) -> None:
         if bucket.on_shards is not None:
             bucket.on_shards.refuse_frozen()
-            self._groups.look_up()
+            self._groups.look_up(self._buckets)
             bucket.core.set_learning_rate(self._groups.learning_rate(bucket.slots))
         if self._rescale_residual and bucket.compressed:
-            self._groups.look_up()
+            self._groups.look_up(self._buckets)
             bucket.follow(self._groups.learning_rate(bucket.slots))
         bucket.start(has_gradients, gives_up)
 
@@ -351,6 +352,11 @@ class Rounds:
     def abandon(self) -> None:
         """Ends an exchange that is under way, as the other ranks do; nobody uses its result."""
         self.deferred.given_up.refuse_to_drop()
+        if not has_failed() and any(b.on_shards is not None and (b.started or b.done) for b in self._buckets):
+            raise BusyError(
+                "GB-O905 IN_FLIGHT: zero_grad() cannot drop gradients of backward(): shards have them and step on them "
+                "| next: call step(); to leave a batch out, decide before backward(), or use a mode in which ranks step"
+            )
         self.deferred.finish()
         if self.in_flight:
             with torch.no_grad():
@@ -405,6 +411,24 @@ def change_passes(rounds: Rounds, passes: int) -> None:
             "| next: call step() first"
         )
     rounds._passes = passes
+
+
+def refuse_scaler(rounds: Rounds, skips: bool) -> None:
+    """A gradient scaler steps, and unscales or has unscaled: torch does not count those writes.
+
+    ``skips``: the step takes gradients as they are. Raises InvalidError where shards step, BusyError if gradients
+    are not the result yet.
+    """
+    if any([bucket.on_shards is not None for bucket in rounds._buckets]):
+        raise bad_argument(
+            "a gradient scaler steps, and shards step on gradients as they are sent: multiplied by its scale",
+            "use bfloat16, which needs no scaler, or a mode in which ranks step",
+        )
+    if (rounds._passes_made and not skips) or (rounds.in_flight and not rounds.deferred.has_begun):
+        raise BusyError(
+            "GB-O905 IN_FLIGHT: a gradient scaler steps before the exchange of gradients has ended, and unscales "
+            "them meanwhile | next: call synchronize() before unscale_() and step() of the scaler"
+        )
 
 
 def _passes_differ_error(ours: int) -> MismatchError:

@@ -14,6 +14,7 @@ import torch
 
 from ..._errors import InvalidError, bad_argument
 from ..._layout import LAMB
+from .._buckets.shard_parameters import plain_option
 
 if TYPE_CHECKING:
     from ... import _core
@@ -59,6 +60,21 @@ def _of_group(group: dict[str, Any]) -> list[str]:
     return [f"{option}={value}" for option, value in values.items()]
 
 
+def told_options(mode: _core.Mode, plain: type, group: dict[str, Any]) -> dict[str, Any]:
+    """Options of the group that shards step with from its registration on, or know that it has not set."""
+    if not holds_parameters(mode):
+        return {}
+    said = {option.partition("=")[0] for option in mode.text.split(",")[1:]}
+    if LAMB in mode.text.split(","):
+        names = {"weight_decay"} - said | ({"betas"} if not {"beta1", "beta2"} <= said else set())
+    elif said & _OF_OPTIMIZER:
+        return {}
+    else:
+        kind = _kind_of(plain)
+        names = set(_options_of(kind)) if kind is not None else set()
+    return {name: plain_option(group[name]) for name in sorted(names) if name in group}
+
+
 def without_restore(text: str) -> str:
     """The mode, but its parameters are what ranks bring in the first round."""
     return ",".join(word for word in text.split(",") if word.strip() != "restore=1")
@@ -69,7 +85,7 @@ def _options(mode: str, plain: type, group: dict[str, Any]) -> list[str]:
     if kind is None:
         raise _refused(mode, f"shards have no {plain.__name__}")
     if _unhooked(plain) is not _unhooked(kind):
-        raise _refused(mode, f"{plain.__name__} has a step() of its own, and shards would step as torch's {kind.__name__}")
+        raise _refused(mode, f"{plain.__name__} has a step() of its own, and shards would step as {kind.__name__}")
     for option, default in _options_of(kind).items():
         if option not in _SENT and group.get(option, default) != default:
             raise _refused(mode, f"shards step without {option}={group[option]} of this {plain.__name__}")

@@ -109,11 +109,16 @@ def _fitting(buckets: Sequence[Bucket], state: ShardState) -> tuple[list[int], s
 
 
 def write_shards(
-    buckets: Sequence[Bucket], state: ShardState, parameters: dict[Slot, torch.Tensor], rank: int
+    buckets: Sequence[Bucket],
+    remembering: Sequence[Bucket],
+    state: ShardState,
+    parameters: dict[Slot, torch.Tensor],
+    rank: int,
 ) -> None:
-    """Rank 0's; the parameters, too."""
-    for part in range(max((bucket.core.optimizer_state_parts for bucket in buckets), default=0)):
-        told = [bucket for bucket in buckets if part < bucket.core.optimizer_state_parts]
+    """Rank 0's parameters of all buckets, and the state of those ``remembering`` it."""
+    parts = max((bucket.core.optimizer_state_parts for bucket in remembering), default=1)
+    for part in range(parts):
+        told = [b for b in remembering if part < b.core.optimizer_state_parts] if part else buckets
         for bucket in told:
             bucket.flat.fill_(-0.0)  # which added to anything leaves its bits
             for slot in bucket.slots if rank == 0 else ():

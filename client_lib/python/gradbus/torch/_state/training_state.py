@@ -83,8 +83,7 @@ class TrainingState:
         outer = content.get("outer") or {}
         if any(outer.values()):
             optimizer.load_outer_state(outer)
-        if content.get("shards"):
-            optimizer.load_shard_state(content["shards"])
+        optimizer.load_shard_state(content.get("shards") or {})  # which gives shards the parameters, too
         self._load_residuals(content["residuals"])
         optimizer._gradbus.steps = content.get("steps", optimizer._gradbus.steps)
 
