@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...torch._rebuild import resume
+from ...torch._step import step_on_delayed
 
 
 class OptimizerRounds:
@@ -28,18 +29,28 @@ class OptimizerRounds:
         number: int | None = optimizer._gradbus.exchange.rounds.number_in_flight
         return number
 
+    def number(self) -> int:
+        optimizer = self._optimizer()
+        if optimizer is None or optimizer._gradbus.exchange.detached:
+            return 0
+        exchanges: int = optimizer._gradbus.exchange.rounds.exchanges
+        return exchanges
+
     @torch.no_grad()
     def with_zeros(self, number: int) -> _ZeroRound | None:
         optimizer = self._optimizer()
-        if optimizer is None:
+        if optimizer is None or optimizer._gradbus.exchange.detached:
             return None
         rounds = optimizer._gradbus.exchange.rounds
         return _ZeroRound(rounds, optimizer._gradbus) if rounds.begin_with_zeros(number) else None
 
     def all_joined(self) -> None:
         optimizer = self._optimizer()
-        if optimizer is not None:
-            resume(optimizer)
+        if optimizer is None:
+            return
+        if any(bucket.is_delayed for bucket in optimizer._gradbus.exchange.buckets):
+            step_on_delayed(optimizer)
+        resume(optimizer)
 
 
 class _ZeroRound:

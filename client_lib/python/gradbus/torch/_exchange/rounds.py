@@ -72,7 +72,7 @@ class Rounds:
         self._pass_is_open = False
         self.span = PassSpan()
         self._passes_made = 0  # backward passes since the last exchange
-        self._exchanges = 0  # ever
+        self.exchanges = 0  # ever
         self._in_forward = in_forward
         self.deferred = Deferred(self._take, process_set)
         self.times: StepTimes | None = None  # while steps are measured
@@ -161,7 +161,7 @@ class Rounds:
                 self._agree()
             elif self._may_defer():
                 self._passes_made = 0
-                self._exchanges += 1
+                self.exchanges += 1
                 self.synchronized = True  # who looks at a .grad waits for it
                 self.deferred.begin(self._buckets)
                 return
@@ -238,7 +238,7 @@ class Rounds:
         self.deferred.given_up.waited()
         self._passes_made = 0
         if any([bucket.on_shards is None for bucket in missing]):
-            self._exchanges += 1
+            self.exchanges += 1
         if is_used and any([bucket.is_given_up for bucket in missing]):
             raise self.deferred.given_up.spoiled()
 
@@ -273,11 +273,11 @@ class Rounds:
             words = [0] * _FLAG_WORDS
             for flag in flags:
                 words[flag // 63] |= 1 << flag % 63
-            ours = torch.tensor([self._exchanges, ~self._exchanges, *words], device="cpu")
+            ours = torch.tensor([self.exchanges, ~self.exchanges, *words], device="cpu")
             found = allreduce(ours, self.agreement, BitOr, process_set=self._process_set)
             most, least, *words = found.tolist()
-            if most != self._exchanges or ~least != self._exchanges:
-                raise _passes_differ_error(self._exchanges)
+            if most != self.exchanges or ~least != self.exchanges:
+                raise _passes_differ_error(self.exchanges)
             flags = {flag for flag in range(_FLAGS) if words[flag // 63] >> flag % 63 & 1}
         for number, bucket in numbered:
             if number % _FLAGS in flags:
@@ -321,11 +321,11 @@ class Rounds:
         if not self.in_flight:
             return None
         put_off = self.deferred.has_begun or self.deferred.is_open  # and counted already
-        return self._exchanges if put_off else self._exchanges + 1
+        return self.exchanges if put_off else self.exchanges + 1
 
     def begin_with_zeros(self, number: int) -> bool:
         """Starts the exchange of this number. False: this rank has done so already."""
-        if self.in_flight or self._exchanges >= number:
+        if self.in_flight or self.exchanges >= number:
             return False
         for bucket in self._buckets:
             bucket.restart(set_to_none=False)
