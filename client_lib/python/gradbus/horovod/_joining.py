@@ -49,6 +49,9 @@ class Zeros(Protocol):
 class Rounds(Protocol):
     """The exchanges of an optimizer, which are matched by their number."""
 
+    def refuse_join(self) -> None:
+        """Raises InvalidError in a mode in which every rank makes the same number of steps."""
+
     def settle(self) -> None:
         """Ends what this rank has put off."""
 
@@ -277,6 +280,8 @@ class Joining:
 
     def join(self) -> int:
         """Takes part with zeros until every rank has joined. Returns the rank that joined last."""
+        for rounds in self.rounds:
+            rounds.refuse_join()
         for rounds in self.rounds:
             rounds.settle()
         with self._lock:

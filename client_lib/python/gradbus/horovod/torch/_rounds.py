@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..._errors import bad_argument
+from ...torch._modes.local_modes import kept_in_step
 from ...torch._rebuild import resume
 from ...torch._step import step_on_delayed
 
@@ -16,6 +18,18 @@ class OptimizerRounds:
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = weakref.ref(optimizer)
+
+    def refuse_join(self) -> None:
+        optimizer = self._optimizer()
+        if optimizer is None or optimizer._gradbus.exchange.detached:
+            return
+        name = kept_in_step(optimizer._gradbus.local)
+        if name is not None:
+            raise bad_argument(
+                f"join: parameter '{name}' is in mode {optimizer.modes()[name]}, in which every rank makes the same "
+                "number of steps",
+                "give every rank as many batches, or use mode sync, delayed or averaging",
+            )
 
     def settle(self) -> None:
         optimizer = self._optimizer()

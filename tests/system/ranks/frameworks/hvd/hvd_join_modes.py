@@ -1,11 +1,15 @@
 """A rank: hvd.join() in other modes than sync. Rank r has STEPS + r batches.
 
     hvd_join_modes.py delayed         means of one step stay means of one step, and the last rank steps on all of them
+    hvd_join_modes.py counted         modes that count steps refuse it at once; those that do not allow it
 """
 
 import sys
+import time
 
+import gradbus
 import gradbus.horovod.torch as hvd
+import pytest
 import torch
 
 hvd.init()
@@ -50,5 +54,25 @@ def delayed():
         assert optimizer.flush() == 0  # nothing is left
 
 
-{command.__name__: command for command in [delayed]}[sys.argv[1]]()
+def counted():
+    # A rank that joins at once: the error does not wait for anybody, and names the mode.
+    for mode in ("localsgd:H=2", "diloco:H=3,overlap=1", "gossip:wait=1"):
+        weight, optimizer = make(mode)
+        for _ in range(3):
+            step(weight, optimizer, 1.0)
+        begin = time.monotonic()
+        with pytest.raises(gradbus.InvalidError, match=rf"join: parameter 'weight' is in mode {mode.split(',')[0]}"):
+            hvd.join()
+        assert time.monotonic() - begin < 5
+        optimizer.flush()
+        del optimizer
+    weight, optimizer = make("averaging:every=2")
+    for _ in range(STEPS + RANK):
+        step(weight, optimizer, 1.0)
+    assert hvd.join() in range(SIZE)
+    optimizer.flush()
+    assert len({one[0].item() for one in hvd.allgather_object(weight.detach())}) == 1
+
+
+{command.__name__: command for command in [delayed, counted]}[sys.argv[1]]()
 print("ok")
