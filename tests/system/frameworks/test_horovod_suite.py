@@ -11,6 +11,11 @@ def test_ranks_with_fewer_batches_join(two_agents, python, size):
     assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_join.py", size))
 
 
+@pytest.mark.parametrize("what", ["delayed", "counted"])
+def test_ranks_join_in_other_modes(two_agents, python, what):
+    assert_all_ok(run_ranks(two_agents, python, "frameworks/hvd/hvd_join_modes.py", 3, what))
+
+
 @pytest.mark.parametrize("search", [
     {"GRADBUS_SCHEDULE": "auto"},
     {"GRADBUS_COMPRESSION": "auto"},

@@ -36,8 +36,10 @@ def join(device: int = -1) -> int:
     """Waits until every rank has called it, and adds zeros to the sums and means of the others until then.
 
     A mean is divided by the number of all ranks. Other operations of the others raise MismatchError, as does a
-    barrier. Operations of process sets are left alone. Returns the rank that joined last: it has made as many
-    steps as any, so ``hvd.broadcast_parameters(model.state_dict(), root_rank=hvd.join())`` gives all its model.
+    barrier. Operations of process sets are left alone. Modes with a delay end what is in flight, as flush() does.
+    Returns the rank that joined last: it has made as many steps as any, so
+    ``hvd.broadcast_parameters(model.state_dict(), root_rank=hvd.join())`` gives all its model. Raises InvalidError at
+    once for an optimizer in a mode in which ranks wait for each other's steps: localsgd, diloco, gossip with wait=1.
     """
     if current().size == 1:
         return 0

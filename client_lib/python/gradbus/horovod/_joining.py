@@ -49,14 +49,20 @@ class Zeros(Protocol):
 class Rounds(Protocol):
     """The exchanges of an optimizer, which are matched by their number."""
 
+    def refuse_join(self) -> None:
+        """Raises InvalidError in a mode in which every rank makes the same number of steps."""
+
     def settle(self) -> None:
         """Ends what this rank has put off."""
 
     def in_flight(self) -> int | None:
         """The number of the one that this rank waits for."""
 
+    def number(self) -> int:
+        """Of the newest one that this rank has taken part in; 0: none."""
+
     def with_zeros(self, number: int) -> Zeros | None:
-        """Takes part in that one with zeros. None: it has done so already."""
+        """Takes part with zeros in the next one, up to that number. None: it has done so already."""
 
     def all_joined(self) -> None:
         """Every rank makes steps again."""
@@ -65,6 +71,15 @@ class Rounds(Protocol):
 class _Pending(NamedTuple):
     replay: Replay
     operation: _core.Operation
+
+
+class _Join(NamedTuple):
+    """What a rank that has joined brings to each meeting."""
+
+    joined: int | None  # the meeting to which it brings this first; None: it has not joined
+    time: float
+    done: dict[int, int]  # as it joined: operations that cannot take zeros, by key
+    exchanges: list[int]  # as it joined: of each optimizer
 
 
 class _Refused(NamedTuple):
@@ -102,12 +117,11 @@ class Joining:
         self.rounds = rounds
         self._meeting: _core.Operation | None = None
         self._meetings = 0
-        self._joined_at: int | None = None  # the meeting to which this rank brings its join
-        self._joined_time = 0.0
-        self._started_before: dict[int, int] = {}  # as it joined: operations that cannot take zeros, by key
+        self._own: _Join | None = None  # of this rank, while it has joined
         self._joined: dict[int, dict[str, Any]] = {}  # by rank: what it brought to its first meeting after its join
         self._last: int | None = None
         self._zeros: list[Zeros] = []
+        self._exchanges: list[int] = []  # of each of rounds: the most of any rank, once all have joined
         self._begin_meeting()
         self._end_meeting(block=True)
 
@@ -204,10 +218,9 @@ class Joining:
         self._forget_ended()
         pending = [[key, number, list(one.replay)] for (key, number), one in self._pending.items()]
         rounds = [[index, rounds.in_flight()] for index, rounds in enumerate(self.rounds)]
+        own = self._own or _Join(None, 0.0, {}, [])
         brought = {
-            "joined": self._joined_at,
-            "time": self._joined_time,
-            "done": self._started_before if self._joined_at is not None else {},
+            **own._asdict(),
             "pending": pending,
             "rounds": [pair for pair in rounds if pair[1] is not None],
         }
@@ -233,20 +246,24 @@ class Joining:
         for rank, one in enumerate(brought):
             if one["joined"] is not None:
                 self._joined.setdefault(rank, {**one, "done": {int(key): n for key, n in one["done"].items()}})
-        if self._joined_at is not None:
+        if self._own is not None:
             for one in brought:
                 self._take_part(one, others_knew=self.session.rank in knew)
         if len(self._joined) == self.session.size:
             self._last = max(self._joined, key=self._time_of_join)
+            self._exchanges = [max(numbers) for numbers in zip(*(one["exchanges"] for one in self._joined.values()))]
             for places in self._key_of.values():  # those that this rank started before its own join
                 parts = [(place, self._pending[place]) for place in places]
                 self._note_refusal(parts[0][1].operation, [(place, one.replay) for place, one in parts])
             self._joined.clear()
 
-    def _time_of_join(self, rank: int) -> tuple[int, float, int]:
-        """Clocks of nodes differ, so they only decide between ranks of one meeting."""
+    def _time_of_join(self, rank: int) -> tuple[int, int, float, int]:
+        """Clocks of nodes differ, so they only decide between ranks of one meeting.
+
+        Where exchanges have a delay, a rank may join late after fewer of them: it is not the last one.
+        """
         one = self._joined[rank]
-        return (one["joined"], one["time"], rank)
+        return (sum(one["exchanges"]), one["joined"], one["time"], rank)
 
     # ---- a rank that joined
 
@@ -264,11 +281,16 @@ class Joining:
     def join(self) -> int:
         """Takes part with zeros until every rank has joined. Returns the rank that joined last."""
         for rounds in self.rounds:
+            rounds.refuse_join()
+        for rounds in self.rounds:
             rounds.settle()
         with self._lock:
-            self._joined_at, self._last = self._meetings + (self._meeting is not None), None
-            self._joined_time = time.time()
-            self._started_before = {_hash(key): n for key, n in self._counts.items() if not _adds_zeros(key)}
+            self._last = None
+            self._own = _Join(
+                self._meetings + (self._meeting is not None), time.time(),
+                {_hash(key): n for key, n in self._counts.items() if not _adds_zeros(key)},
+                [rounds.number() for rounds in self.rounds],
+            )  # fmt: skip
         progress, deadline = None, 0.0
         while self._last is None:
             self._meet()
@@ -277,10 +299,12 @@ class Joining:
                 progress = (self._meetings, len(self._zeros))
                 deadline = time.monotonic() + self.session.op_timeout_ms / 1000
             self._wait_for_meeting(deadline)
+        self._own = None
         for zeros in self._zeros:
             _end_one(zeros)
         self._zeros.clear()
-        self._joined_at = None
+        for rounds, number in zip(self.rounds, self._exchanges):
+            _catch_up(rounds, number)
         for rounds in self.rounds:
             rounds.all_joined()
         return self._last
@@ -303,6 +327,12 @@ class Joining:
             else:
                 going_on.append(zeros)
         self._zeros = going_on
+
+
+def _catch_up(rounds: Rounds, number: int) -> None:
+    """Where exchanges have a delay, nobody has waited for the last ones: every rank takes part in them, too."""
+    while (zeros := rounds.with_zeros(number)) is not None:
+        _end_one(zeros)
 
 
 def _end_one(zeros: Zeros) -> None:

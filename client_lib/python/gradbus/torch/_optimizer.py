@@ -40,7 +40,7 @@ from ._sharded.optimizer import ShardedOptimizerBase
 from ._sharded.optimizer import shard as make_sharded
 from ._state.optimizer_state import ShardState
 from ._state.residual_state import CompressionState
-from ._step import Closure, amp_scaling, step_inside, synchronize, warn_after_synchronize
+from ._step import Closure, amp_scaling, step_inside, step_on_delayed, synchronize, warn_after_synchronize
 from ._takeover import take_over
 from ._timeline import trace_now, trace_span
 from ._tuning import codec_trials
@@ -178,12 +178,7 @@ class DistributedOptimizerBase(_Optimizer):
         again).
         """
         state = self._gradbus
-        steps = 0
-        while state.exchange.drain():
-            with state.local.without_gradients():
-                state.inner_step()
-            steps += 1
-        state.exchange.end_round()
+        steps = step_on_delayed(self)
         steps += state.exchange.pull() + state.local.flush()
         compare_at_fence(state)
         take_up_changes(self)

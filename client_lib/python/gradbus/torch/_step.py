@@ -89,3 +89,15 @@ def _evaluate(optimizer: Any, closure: Closure) -> Any:
     op = optimizer._gradbus.settings.op  # that of the gradients
     shared = allreduce(own, name="lbfgs/loss", op=op, process_set=exchange.process_set)
     return shared if is_tensor else float(shared)
+
+
+def step_on_delayed(optimizer: Any) -> int:
+    """Steps on the results that modes with a delay have left; how many steps that took. Raises as flush()."""
+    state = optimizer._gradbus
+    steps = 0
+    while state.exchange.drain():
+        with state.local.without_gradients():
+            state.inner_step()
+        steps += 1
+    state.exchange.end_round()
+    return steps

@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 
+from ..._errors import bad_argument
+from ...torch._modes.local_modes import kept_in_step
 from ...torch._rebuild import resume
+from ...torch._step import step_on_delayed
 
 
 class OptimizerRounds:
@@ -15,6 +18,18 @@ class OptimizerRounds:
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = weakref.ref(optimizer)
+
+    def refuse_join(self) -> None:
+        optimizer = self._optimizer()
+        if optimizer is None or optimizer._gradbus.exchange.detached:
+            return
+        name = kept_in_step(optimizer._gradbus.local)
+        if name is not None:
+            raise bad_argument(
+                f"join: parameter '{name}' is in mode {optimizer.modes()[name]}, in which every rank makes the same "
+                "number of steps",
+                "give every rank as many batches, or use mode sync, delayed or averaging",
+            )
 
     def settle(self) -> None:
         optimizer = self._optimizer()
@@ -28,18 +43,28 @@ class OptimizerRounds:
         number: int | None = optimizer._gradbus.exchange.rounds.number_in_flight
         return number
 
+    def number(self) -> int:
+        optimizer = self._optimizer()
+        if optimizer is None or optimizer._gradbus.exchange.detached:
+            return 0
+        exchanges: int = optimizer._gradbus.exchange.rounds.exchanges
+        return exchanges
+
     @torch.no_grad()
     def with_zeros(self, number: int) -> _ZeroRound | None:
         optimizer = self._optimizer()
-        if optimizer is None:
+        if optimizer is None or optimizer._gradbus.exchange.detached:
             return None
         rounds = optimizer._gradbus.exchange.rounds
         return _ZeroRound(rounds, optimizer._gradbus) if rounds.begin_with_zeros(number) else None
 
     def all_joined(self) -> None:
         optimizer = self._optimizer()
-        if optimizer is not None:
-            resume(optimizer)
+        if optimizer is None:
+            return
+        if any(bucket.is_delayed for bucket in optimizer._gradbus.exchange.buckets):
+            step_on_delayed(optimizer)
+        resume(optimizer)
 
 
 class _ZeroRound:

@@ -88,6 +88,16 @@ class Averaging:
         self._began_at = time.monotonic()
 
     @property
+    def keeps_in_step(self) -> bool:
+        """A rank that makes fewer steps keeps others waiting."""
+        return bool(self._mode.wait)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the parameters."""
+        return [slot.name for bucket in self._everyone for slot in bucket.slots]
+
+    @property
     def settled(self) -> bool:
         """No step was made since the last flush, and no round is under way."""
         return self._under_way is None and not self._steps

@@ -339,3 +339,8 @@ class LocalModes:
         self._registered.clear()
         if self._pairs is not None:
             self._pairs.close()
+
+
+def kept_in_step(modes: LocalModes) -> str | None:
+    """A parameter for which all ranks make the same number of steps, or wait for ever."""
+    return next((name for group in modes._groups if group.keeps_in_step for name in group.names), None)

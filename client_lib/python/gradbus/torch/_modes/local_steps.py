@@ -97,6 +97,8 @@ class Fragment:
 class LocalSteps:
     """The parameters of one mode: their fragments and whose turn it is."""
 
+    keeps_in_step = True  # a rank that makes fewer steps keeps others waiting
+
     def __init__(self, fragments: Sequence[Sequence[ParameterBucket]], mode: _core.Mode) -> None:
         self._period = mode.period_steps
         self._overlap = mode.overlap
@@ -119,6 +121,11 @@ class LocalSteps:
     def outer_slots(self) -> Iterator[tuple[ParameterSlot, OuterBucket]]:
         """Every parameter's place."""
         return ((slot, outer) for outer in self.buckets for slot in outer.bucket.slots)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the parameters."""
+        return [slot.name for slot, _ in self.outer_slots()]
 
     def anchor(self) -> None:
         """The parameters, which are the same on all ranks, are the global copy."""
