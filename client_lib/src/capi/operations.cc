@@ -248,7 +248,10 @@ gradbus_code gradbus_handle_output_at(gradbus_handle* handle, size_t index, cons
     if (index >= handle->operations.size())
       return error("O900", "operation " + std::to_string(index) + " of a group of " +
                                std::to_string(handle->operations.size()));
-    const Operation& operation = *handle->operations[index];
+    Operation& operation = *handle->operations[index];
+    if (operation.unfinished())
+      return error("O905", "the operation has not ended, so it has no output yet",
+                   "wait for its handle first");
     *data = operation.output().data();
     *bytes = operation.output().size();
     if (counts != nullptr)

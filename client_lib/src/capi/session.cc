@@ -237,25 +237,27 @@ gradbus_code gradbus_process_set(gradbus_session* session, const int32_t* ranks,
   });
 }
 
-int32_t gradbus_rank(const gradbus_session* session) { return as_int(session->session->rank()); }
+int32_t gradbus_rank(const gradbus_session* session) {
+  return session == nullptr ? -1 : as_int(session->session->rank());
+}
 int32_t gradbus_size(const gradbus_session* session) {
-  return as_int(session->session->world_size());
+  return session == nullptr ? -1 : as_int(session->session->world_size());
 }
 int32_t gradbus_local_rank(const gradbus_session* session) {
-  return as_int(session->session->joined().local_rank);
+  return session == nullptr ? -1 : as_int(session->session->joined().local_rank);
 }
 int32_t gradbus_local_size(const gradbus_session* session) {
-  return as_int(session->session->joined().local_size);
+  return session == nullptr ? -1 : as_int(session->session->joined().local_size);
 }
 int32_t gradbus_cross_rank(const gradbus_session* session) {
-  return as_int(session->session->joined().agent_index);
+  return session == nullptr ? -1 : as_int(session->session->joined().agent_index);
 }
 int32_t gradbus_cross_size(const gradbus_session* session) {
-  return as_int(session->session->joined().agents);
+  return session == nullptr ? -1 : as_int(session->session->joined().agents);
 }
 const char* gradbus_job(const gradbus_session* session) {
-  return session->session->identity().job.c_str();
+  return session == nullptr ? "" : session->session->identity().job.c_str();
 }
 const char* gradbus_launcher(const gradbus_session* session) {
-  return session->session->identity().launcher.c_str();
+  return session == nullptr ? "" : session->session->identity().launcher.c_str();
 }

@@ -25,7 +25,7 @@ def run_ranks(run_program):
     return run
 
 
-@pytest.mark.parametrize("which", ["lightning", "accelerate", "transformers"])
+@pytest.mark.parametrize("which", ["lightning", "lightning_optimizer", "accelerate", "transformers"])
 def test_trainings_equal_one_process(run_ranks, tmp_path, which):
     run_ranks("trainers.py", tmp_path, which)
 

@@ -53,6 +53,15 @@ def test_a_step_that_was_replaced_takes_part(two_agents, python):
     assert_all_ok(run_ranks(two_agents, python, "training/deferred.py", 2, "habits/own_steps.py"))
 
 
+def test_a_broken_step_is_not_made_twice(two_agents, python):
+    assert_all_ok(run_ranks(two_agents, python, "training/deferred.py", 2, "habits/broken_steps.py"))
+
+
+def test_ddp_that_is_made_later_is_named(two_agents, tmp_path):
+    words = [str(PYTHONS["newest"]), "training/habits/ddp_after.py", 2, str(tmp_path / "group")]
+    assert_all_ok(run_ranks(two_agents, *words))
+
+
 def test_one_rank_and_one_node_wait_for_nobody(two_agents, python):
     results = run_ranks(two_agents, python, "training/deferred.py", 1, "schedules.py", "dear")
     assert_all_ok(results)

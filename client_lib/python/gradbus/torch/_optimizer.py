@@ -41,7 +41,7 @@ from ._sharded.optimizer import shard as make_sharded
 from ._state.optimizer_state import ShardState
 from ._state.residual_state import CompressionState
 from ._step import Closure, amp_scaling, step_inside, step_on_delayed, synchronize, warn_after_synchronize
-from ._takeover import take_over
+from ._takeover import release_collected, take_over
 from ._timeline import trace_now, trace_span
 from ._tuning import codec_trials
 
@@ -305,9 +305,7 @@ class DistributedOptimizerBase(_Optimizer):
     def __del__(self) -> None:
         # Parameters may live on, and must have the last step.
         with contextlib.suppress(Exception):
-            exchange = self._gradbus.exchange
-            exchange.settle_for_good(self)
-            exchange.release("it is gone", collected=True)
+            release_collected(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or unpickled optimizer is a plain one: hooks and shared memory stay here."""

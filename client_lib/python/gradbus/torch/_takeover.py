@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Set
-from typing import Protocol
+from typing import Any, Protocol
 
 from .._errors import BusyError
 from ._buckets.retire import retire_collected
+
+GONE = "this optimizer is gone | next: keep a reference to it, or call DistributedOptimizer() again"
 
 
 class Wrapper(Protocol):
@@ -48,6 +50,17 @@ def take_over(new: Wrapper, parameters: Set[int], who: str) -> None:
     _known[:] = [weakref.ref(wrapper) for wrapper in alive if not wrapper.is_released]
     if all(wrapper is not new for wrapper in alive):
         _known.append(weakref.ref(new))
+
+
+def release_collected(optimizer: Any) -> None:
+    """Of a distributed one that is being collected: its parameters get the last step, and its exchange goes.
+
+    Proxies of Lightning inherit __del__() and pass attributes on; they, and copies of the dictionary, are not the one.
+    """
+    state = optimizer.__dict__.get("_gradbus")
+    if state is not None and (state.optimizer is None or state.optimizer is optimizer):
+        state.exchange.settle_for_good(optimizer)
+        state.exchange.release(GONE, collected=True)
 
 
 def why_given_up(who: str) -> str:

@@ -3,6 +3,7 @@
 Each trains on the ranks, and rank 0 compares with a plain loop in one process.
 """
 
+import gc
 import os
 import pathlib
 import sys
@@ -83,6 +84,44 @@ def lightning():
     return module.model
 
 
+def lightning_optimizer():
+    """Lightning makes a proxy of the optimizer for each fit(), and collects it: the optimizer is not gone."""
+    import gradbus.torch as gradbus
+    import lightning.pytorch as pl
+
+    gradbus.init()
+    torch.distributed.init_process_group("gradbus")  # for the comparison
+    model = network()
+    optimizer = gradbus.DistributedOptimizer(adamw(model), model.named_parameters())
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def training_step(self, batch, _):
+            return torch.nn.functional.mse_loss(self.model(batch["x"]), batch["labels"])
+
+        def configure_optimizers(self):
+            return optimizer
+
+    module = Module()
+    sampler = torch.utils.data.DistributedSampler(Rows(), SIZE, RANK, shuffle=False)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        os.environ.pop(name, None)  # else Lightning makes ranks of its own
+    for _ in range(EPOCHS):
+        trainer = pl.Trainer(
+            accelerator="cpu", devices=1, max_epochs=1, gradient_clip_val=CLIP, default_root_dir=str(FOLDER),
+            enable_progress_bar=False, enable_model_summary=False, logger=False, use_distributed_sampler=False,
+            enable_checkpointing=False,
+        )  # fmt: skip
+        trainer.fit(module, DataLoader(Rows(), BATCH // SIZE, sampler=sampler))
+        del trainer
+        gc.collect()
+    optimizer.flush()
+    return model
+
+
 def accelerate():
     from accelerate import Accelerator
 
@@ -141,7 +180,11 @@ def InOrder(trainer):
     return Sequential
 
 
-model = {"lightning": lightning, "accelerate": accelerate, "transformers": transformers}[WHICH]()
+WAYS = {
+    "lightning": lightning, "lightning_optimizer": lightning_optimizer, "accelerate": accelerate,
+    "transformers": transformers,
+}  # fmt: skip
+model = WAYS[WHICH]()
 for (name, one), mine in zip(alone().named_parameters(), model.parameters()):
     assert torch.allclose(one, mine, rtol=0, atol=1e-5), (WHICH, name, (one - mine).abs().max())
     everyone = [torch.empty_like(mine) for _ in range(SIZE)]

@@ -5,12 +5,16 @@ looks at it (first_use.py). step() is put off, too: each bucket's parameters are
 next, with the learning rate and the other options that step() found. So communication overlaps with the next
 forward pass as well, and every reader sees the same numbers as without this.
 
+An exception may come at any time, such as that of Ctrl-C. The next use goes on where it came, and no bucket is stepped
+twice. A bucket that was stepped in part is shown as it is, and the optimizer refuses to go on (given_up.py).
+
 What ends it: the first use of a parameter ends its bucket. The first gradient of the next pass, flush(),
 synchronize(), the optimizer's state, a fork and shutdown() end all.
 """
 
 from __future__ import annotations
 
+import enum
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -30,6 +34,15 @@ from .plain_thread import call_plainly
 StepPart = Callable[[Any, Sequence[torch.nn.Parameter]], None]  # of an optimizer
 
 
+class _Stage(enum.IntEnum):
+    """What was done with a bucket last."""
+
+    STARTED = 0
+    TAKEN = 1
+    TORN = 2  # its step has begun
+    STEPPED = 3
+
+
 class Deferred:
     """Of one exchange. Any thread may use a parameter; one at a time ends a bucket."""
 
@@ -40,6 +53,7 @@ class Deferred:
         self._lock = threading.RLock()
         self._buckets: Sequence[Bucket] = ()
         self._left: list[Bucket] = []  # in the order of the backward pass
+        self._stages: dict[Bucket, _Stage] = {}
         self._bucket_of: dict[torch.nn.Parameter, Bucket] = {}
         self.step_part: StepPart | None = None  # steps parameters whose step() was put off
         self._optimizer: Callable[[], Any] = _nobody
@@ -72,6 +86,7 @@ class Deferred:
         """All of these were started."""
         self.finish()
         self.step_part = self._zero = None
+        self._stages = dict.fromkeys(buckets, _Stage.STARTED)
         self._buckets, self._left = buckets, list(buckets)
         self._bucket_of = {slot.parameter: bucket for bucket in buckets for slot in bucket.slots}
         self._watch(values=False)
@@ -123,6 +138,7 @@ class Deferred:
         self._module_hook.remove()
         self._bucket_of = {}
         self._buckets = ()
+        self._stages = {}
         self.step_part = None
         self._optimizer = _nobody
 
@@ -140,36 +156,46 @@ class Deferred:
 
     def _end_here(self, bucket: Bucket) -> None:
         # Parameters are watched to the end: another thread that uses one waits for the lock.
-        with itself(), torch.no_grad():
-            self._take(bucket)
+        if self._stages[bucket] < _Stage.TAKEN:
+            with itself(), torch.no_grad():
+                self._take(bucket)
+            self._stages[bucket] = _Stage.TAKEN
         if self.step_part is not None:
             self._step_on(bucket)
         if self._zero is not None:
             with itself(), torch.no_grad():
                 bucket.begin_round()
                 bucket.restart(self._zero)
-        self._left.remove(bucket)
         for slot in bucket.slots:
             unwatch(slot.parameter)
+        self._left.remove(bucket)
 
     def _step_on(self, bucket: Bucket) -> None:
-        assert self.step_part is not None
+        """Once. What follows the optimizer's part may be done again."""
         traced = trace_now()
         self._stepping = threading.get_ident()
         try:
             with itself():
                 for slot in bucket.slots:
                     reveal(slot.parameter)
-                self.step_part(self._optimizer(), [slot.parameter for slot in bucket.slots])
+                if self._stages[bucket] < _Stage.TORN:
+                    self._step_once(bucket)
                 if bucket.arrivals.none_since_sum:
                     note_sum(bucket)
-        except KeyboardInterrupt as error:
-            self.given_up.tear(error)
-            raise
         finally:
             self._stepping = 0
         trace_span("deferred step", traced)
         bucket.done = bucket.again = False
+
+    def _step_once(self, bucket: Bucket) -> None:
+        assert self.step_part is not None
+        try:
+            self._stages[bucket] = _Stage.TORN
+            self.step_part(self._optimizer(), [slot.parameter for slot in bucket.slots])
+            self._stages[bucket] = _Stage.STEPPED
+        except BaseException as error:
+            self.given_up.tear(error)
+            raise
 
 
 def _nobody() -> None:

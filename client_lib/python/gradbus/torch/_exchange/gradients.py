@@ -30,6 +30,7 @@ from .._gpu.staging import try_devices, uuid_for_rank_buffers
 from .._schedules import waits_of
 from .._state.optimizer_state import ShardState, agree_on, read_shards, remembering, write_shards
 from .._state.residual_state import CompressionState, check_state, read_state, write_state
+from .._takeover import GONE
 from .._tuning.step_times import StepTimes
 from .bucket_maker import BucketMaker, ExchangedParameter
 from .deferred import Deferred, StepPart
@@ -457,7 +458,7 @@ class GradientExchange:
     def __del__(self) -> None:
         # Its hooks and gradients are the parameters', which live on.
         with contextlib.suppress(Exception):
-            self.release("it is gone", collected=True)
+            self.release(GONE, collected=True)
 
     @property
     def has_undrained(self) -> bool:

@@ -30,6 +30,7 @@ from .._buckets.gradient_buckets import Bucket
 from .._buckets.shard_parameters import set_parameters
 from .._buckets.slots import Slot
 from .._buckets.sums import holds_unchanged_sum, note_sum, share_sum
+from .._ddp import refuse_ddp
 from .._timeline import PassSpan, profiled
 from .._tuning.step_times import StepTimes
 from .backward import BackwardEnd, next_order
@@ -391,6 +392,7 @@ def _refuse_changed(bucket: Bucket, is_put_off: bool = False) -> None:
     changed = bucket.changed_in_flight()
     if changed is None:
         return
+    refuse_ddp((slot.name, slot.parameter) for slot in bucket.slots)  # it was made after the optimizer
     if bucket.on_shards is not None:
         next_step = "leave .grad alone: shards step on it, and it is sent as soon as it is complete"
     elif is_put_off:
