@@ -15,6 +15,7 @@ from typing import Any
 
 from . import _core
 from ._errors import bad_argument
+from ._launch.torchrun import agreed_name
 from ._mpi import place_in
 from ._process_sets import ProcessSet, add_process_set
 from ._session import current, is_initialized, open_session
@@ -117,7 +118,16 @@ def init(
         _warn_of_differences(given)
         return
     _after_open.clear()
-    _open(given)
+    _open(_with_agreed_name(given))
+
+
+def _with_agreed_name(given: _Arguments) -> _Arguments:
+    """Under torchrun with restarts on several nodes. join_again() keeps the name."""
+    if not (given.job is None and given.rank is None and given.size is None):
+        return given
+    milliseconds = _milliseconds(given.start_timeout, "start_timeout")
+    name = agreed_name(milliseconds / 1000 if milliseconds else None)
+    return given if name is None else dataclasses.replace(given, job=name)
 
 
 def _warn_of_differences(given: _Arguments) -> None:

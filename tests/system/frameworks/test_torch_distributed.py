@@ -83,10 +83,10 @@ def test_works_advance_while_nobody_waits(two_agents, tmp_path, case):
     assert_all_ok(run_ranks(two_agents, NEWEST, f"{PROGRAMS}/dist_progress.py", 2, str(tmp_path / "store"), case))
 
 
-def torchrun(agents, words, *options):
-    """[(exit status, output)] of torchrun on each agent's node, with two ranks each."""
-    command = [NEWEST, "-m", "torch.distributed.run", "--nproc-per-node", str(4 // len(agents)), *options]
-    command += [str(RANKS / f"{PROGRAMS}/dist_torchrun.py"), *words]
+def torchrun(agents, words, *options, program="dist_torchrun.py", ranks=4):
+    """[(exit status, output)] of torchrun on each agent's node, with so many ranks in all."""
+    command = [NEWEST, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks // len(agents)), *options]
+    command += [str(RANKS / f"{PROGRAMS}/{program}"), *words]
     nodes = [
         subprocess.Popen(command, env=clean_environment(GRADBUS_SOCKET=agent.ready["socket"]), text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -96,13 +96,27 @@ def torchrun(agents, words, *options):
     return [(node.returncode, output) for node, output in zip(nodes, outputs)]
 
 
-def test_groups_in_threads_under_torchrun_on_two_nodes(two_agents):
+def meeting_place(nodes):
+    """Options of torchrun for all nodes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
-    options = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-id", "groups", "--rdzv-endpoint", place]
-    for status, output in torchrun(two_agents.agents, [], *options):
+    return ["--nnodes", str(nodes), "--rdzv-backend", "c10d", "--rdzv-id", "groups", "--rdzv-endpoint", place]
+
+
+def test_groups_in_threads_under_torchrun_on_two_nodes(two_agents):
+    for status, output in torchrun(two_agents.agents, [], *meeting_place(2)):
         assert status == 0 and output.count("ok") == 2, output
+
+
+@pytest.mark.parametrize("place", ["init", "group"])
+def test_ranks_of_torchrun_that_are_started_again_meet(agents, tmp_path, place):
+    """A rank fails while the others wait for it. What they have left in torchrun's store misleads nobody."""
+    options = [*meeting_place(len(agents.agents)), "--max-restarts", "1"]
+    results = torchrun(agents.agents, [str(tmp_path), place], *options, program="dist_restarted.py", ranks=2)
+    assert (tmp_path / "failed").exists()
+    for status, output in results:
+        assert status == 0 and output.count("ok\n") == 2 // len(results), output
 
 
 def test_a_rank_of_torchrun_that_dies_is_named(one_agent):

@@ -99,6 +99,17 @@ def test_torchrun_starts_ranks_again(two_agents):
     assert sorted(output.split()) == ["sum=3@0", "sum=3@0", "sum=3@1", "sum=3@1"], output
 
 
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_torchrun_starts_ranks_on_two_nodes_again(two_agents, tmp_path, place):
+    """A rank fails once, before init() or after. Its node alone counts that, and still both join one new job."""
+    program = str(conftest.RANKS / "launch/fails_on_one_node.py")
+    options = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--max-restarts", "1"]
+    command = [*torchrun(1, *options), program, str(tmp_path), place]
+    outputs = run_all([(command, {"GRADBUS_SOCKET": agent.ready["socket"]}) for agent in two_agents.agents])
+    assert (tmp_path / "failed").exists()
+    assert outputs == ["sum=3\n"] * 2
+
+
 @pytest.mark.parametrize("name", MPIRUNS)
 def test_mpirun_on_two_nodes(two_agents, alone, tmp_path, name):
     mpirun = shutil.which(f"mpirun.{name}")

@@ -15,6 +15,7 @@ from torch.distributed import PrefixStore, TCPStore
 
 from ... import _core, _session
 from ..._errors import ClosedError, GradbusError, PeerLostError, TimeoutError
+from ..._launch.agreement import agree
 from ._messages import for_torch
 
 NAME = "gradbus"  # of the backend
@@ -108,8 +109,8 @@ def open_members(
 ) -> Members:
     """Waits for all members. Raises TimeoutError (names the missing ones), UnavailableError (no agent) and the like."""
     timeout_ms = milliseconds(timeout, 1_800_000)
-    job = agree_on_job(store, rank, size, timeout_ms)
     ranks = list(global_ranks) or list(range(size))
+    job = _agree_on_job(store, rank, ranks, timeout_ms)
     session = open_session(job, rank, ranks, timeout_ms)
     return Members(session, job, rank, size, timeout_ms, store, ranks)
 
@@ -134,22 +135,14 @@ def open_session(
         raise for_torch(error, global_ranks) from None
 
 
-def agree_on_job(store: Any, rank: int, size: int, timeout_ms: int) -> str:
-    """The name that the group's rank 0 has made. A store that outlives a group serves the next one, too."""
-    if size == 1:
+def _agree_on_job(store: Any, rank: int, global_ranks: list[int], timeout_ms: int) -> str:
+    if len(global_ranks) == 1:
         return _new_job_name()
-    arrived = store.add("gradbus/arrived", 1)
-    key = f"gradbus/job/{(arrived - 1) // size}"
-    if rank == 0:
-        store.set(key, _new_job_name())
+    calls = "init_process_group() or new_group()"
     try:
-        store.wait([key], datetime.timedelta(milliseconds=timeout_ms))
-    except RuntimeError as error:
-        raise TimeoutError(
-            f"GB-J402 JOB_START: rank {rank} of {size} waited {timeout_ms / 1000:g} s for rank 0 to open the process "
-            f"group ({type(error).__name__}) | next: see why rank 0 did not call init_process_group() or new_group()"
-        ) from error
-    return str(store.get(key).decode())
+        return agree(store, rank, len(global_ranks), timeout_ms, _new_job_name, calls)
+    except TimeoutError as error:
+        raise for_torch(error, global_ranks) from error.__cause__
 
 
 def _answers(store: Any) -> bool:

@@ -1,0 +1,1 @@
+"""How ranks that a launcher has started become ranks of one job."""
