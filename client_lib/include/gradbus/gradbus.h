@@ -150,7 +150,7 @@ GRADBUS_API gradbus_code gradbus_init(const gradbus_options* options, gradbus_se
  * and MISMATCH may then mean that the call was too early. */
 GRADBUS_API gradbus_code gradbus_shutdown(gradbus_session* session);
 
-GRADBUS_API int32_t gradbus_rank(const gradbus_session* session);
+GRADBUS_API int32_t gradbus_rank(const gradbus_session* session); /* NULL: -1, "" */
 GRADBUS_API int32_t gradbus_size(const gradbus_session* session);
 GRADBUS_API int32_t gradbus_local_rank(const gradbus_session* session);
 GRADBUS_API int32_t gradbus_local_size(const gradbus_session* session);
@@ -404,7 +404,7 @@ GRADBUS_API gradbus_code gradbus_allgather_async(gradbus_session* session, const
 /* As gradbus_test / gradbus_wait. */
 GRADBUS_API gradbus_code gradbus_handle_test(gradbus_handle* handle);
 GRADBUS_API gradbus_code gradbus_handle_wait(gradbus_handle* handle, int64_t timeout_ms);
-/* All-gather: all blocks in rank order, and (optionally) `size` counts of elements. */
+/* All-gather: all blocks in rank order, and (optionally) `size` counts. BUSY before its end. */
 GRADBUS_API gradbus_code gradbus_handle_output(gradbus_handle* handle, const void** data,
                                                uint64_t* bytes, const uint64_t** counts);
 /* Frees the handle; an unfinished operation still completes in the background. NULL is allowed. */

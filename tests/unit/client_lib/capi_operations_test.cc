@@ -95,6 +95,17 @@ TEST_F(Operations, FactorsMultiplyFloatsAndOnlyThem) {
   expect_refused(scaled, {"scale factor is 0", "(unnamed)", "rank 0"});
 }
 
+TEST_F(Operations, AProcessSetOfOthersIsNull) {
+  EXPECT_EQ(gradbus_rank(nullptr), -1);
+  EXPECT_EQ(gradbus_size(nullptr), -1);
+  EXPECT_EQ(gradbus_local_rank(nullptr), -1);
+  EXPECT_EQ(gradbus_local_size(nullptr), -1);
+  EXPECT_EQ(gradbus_cross_rank(nullptr), -1);
+  EXPECT_EQ(gradbus_cross_size(nullptr), -1);
+  EXPECT_STREQ(gradbus_job(nullptr), "");
+  EXPECT_STREQ(gradbus_launcher(nullptr), "");
+}
+
 // The dtype of the C++ type, and as many bytes as it has.
 template <typename T>
 void expect_integers(gradbus::Session& session, gradbus_dtype dtype) {

@@ -1,8 +1,7 @@
 """The gradients of one optimizer: born in shared memory, exchanged while backward still runs.
 
-Each parameter has a slot of a registered bucket; its ``.grad`` is a view of the slot, so autograd
-accumulates straight into shared memory (on a device: into what is copied there, ../_gpu/staging.py). When
-buckets are exchanged and waited for: rounds.py.
+Each parameter has a slot of a registered bucket; its ``.grad`` is a view of the slot, so autograd accumulates straight
+into shared memory (on a device: into what is copied there, ../_gpu/staging.py). When buckets are exchanged: rounds.py.
 
 The thread that runs backward and the one that calls step may differ but never overlap.
 """
