@@ -26,6 +26,7 @@ from ._arguments import (
 from ._broadcast import broadcast_parameters, plain_name
 from ._buckets.parameter_info import NamedParameter
 from ._ddp import refuse_ddp
+from ._exchange.uncompiled import keep_out_of_compiler
 from ._exchangers import Settings, State, add, fill, put_in_front, refuse_other_groups, take_up_changes
 from ._modes.local_modes import OuterState, check_part
 from ._modes.mode_changes import ModeChange
@@ -325,6 +326,7 @@ def _plain_class(distributed: type) -> type:
 
 @functools.cache
 def _distributed_class(plain: type) -> type:
+    keep_out_of_compiler(DistributedOptimizerBase)
     names = {"__module__": __name__, "_plain_name": plain.__name__, "_step_supports_amp_scaling": amp_scaling}
     return type(f"Distributed{plain.__name__}", (DistributedOptimizerBase, plain), names)
 

@@ -17,6 +17,7 @@ from ._exchange.deferred import StepPart
 from ._exchange.first_use import is_compiled
 from ._exchange.holders import are_read_elsewhere, is_state_held, sees_all_readers
 from ._exchange.plain_thread import is_plain
+from ._exchange.uncompiled import keep_module_out_of_compiler
 
 _optimizers = sys.modules[torch.optim.Optimizer.__module__]
 
@@ -137,3 +138,6 @@ def _own(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_own(one) for one in value)
     return {key: _own(one) for key, one in value.items()} if type(value) is dict else value
+
+
+keep_module_out_of_compiler(__name__)

@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 from torch.nn import functional as F
-from training_cases import case, mlp
+from training_cases import case, mlp, step
 
 BACKEND = "aot_eager"  # traces forward and backward as the default does, and needs no compiler
 
@@ -49,6 +49,35 @@ def compiled_autograd(training):
             optimizer.zero_grad()
             forward_and_backward(x, y)
             optimizer.step()
+    return model
+
+
+@case
+def compiled_clipping(training):
+    model = mlp()
+    clip = torch.compile(lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1), backend=BACKEND)
+    return training.loop(model, adam(model), before_step=lambda *_: clip())
+
+
+@case
+def compiled_call_of_step(training):
+    model = mlp()
+    optimizer = training.wrap(adam(model), model)
+    make_step = torch.compile(lambda: optimizer.step(), backend=BACKEND) if training.distributed else optimizer.step
+    for x, y in training.batches():
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        make_step()
+    return model
+
+
+@case
+def compiled_from_zero_grad_to_step(training):
+    model = mlp()
+    optimizer = training.wrap(adam(model), model)
+    whole = torch.compile(step, backend=BACKEND) if training.distributed else step
+    for x, y in training.batches():
+        whole(model, optimizer, x, y)
     return model
 
 

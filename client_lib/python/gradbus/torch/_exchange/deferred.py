@@ -30,6 +30,7 @@ from .first_use import ModuleHook, can_watch, itself, reveal, unwatch, watch
 from .given_up import GivenUp
 from .holders import is_gradient_held
 from .plain_thread import call_plainly
+from .uncompiled import keep_module_out_of_compiler
 
 StepPart = Callable[[Any, Sequence[torch.nn.Parameter]], None]  # of an optimizer
 
@@ -215,3 +216,6 @@ def can_defer(buckets: Sequence[Bucket]) -> bool:
         and all(can_watch(slot.parameter) for slot in bucket.slots)
         for bucket in buckets
     )
+
+
+keep_module_out_of_compiler(__name__)

@@ -24,6 +24,7 @@ from typing import Any, cast
 import torch
 
 from .hidden import hide, show
+from .uncompiled import keep_module_out_of_compiler
 
 OnUse = Callable[[torch.nn.Parameter], None]
 
@@ -301,3 +302,6 @@ def _use_all() -> None:
 
 
 os.register_at_fork(before=_use_all)  # a child cannot wait for other ranks
+
+
+keep_module_out_of_compiler(__name__)

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from .uncompiled import keep_module_out_of_compiler
+
 _refuse_access = getattr(torch._C, "_set_storage_access_error_msg", None)  # torch >= 2.2
 _TEXT = (
     "GB-O905 IN_FLIGHT: the step of a parameter was put off to its next use, and this call reads its memory without "
@@ -40,3 +42,6 @@ def _blank(size: torch.Size, stride: tuple[int, ...], dtype: torch.dtype, device
     assert _refuse_access is not None
     _refuse_access(blank, _TEXT)  # frees the memory
     return blank
+
+
+keep_module_out_of_compiler(__name__)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .first_use import itself
+from .uncompiled import keep_module_out_of_compiler
 
 _storage_use_count = getattr(torch._C, "_storage_Use_Count", None)  # torch >= 2.1
 
@@ -105,3 +106,6 @@ def _is_tensor_held(tensor: torch.Tensor) -> bool:
     if sys.getrefcount(tensor) > _SINGLE_REFERENCE + 2:
         return True
     return tensor.layout is torch.strided and _uses(tensor) > _SINGLE_USE
+
+
+keep_module_out_of_compiler(__name__)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..._handles import standing_for_main_thread
+from .uncompiled import keep_module_out_of_compiler
 
 _transform_level: Callable[[], Any] | None = getattr(
     getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None
@@ -61,3 +62,6 @@ def call_plainly(call: Callable[[], None]) -> None:
             interrupt.append(error)
     for raised in [*errors, *interrupt]:
         raise raised
+
+
+keep_module_out_of_compiler(__name__)

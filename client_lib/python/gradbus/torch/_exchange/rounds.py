@@ -37,6 +37,7 @@ from .backward import BackwardEnd, next_order
 from .deferred import Deferred, can_defer
 from .groups import ParameterGroups
 from .hooks import has_later_ones
+from .uncompiled import keep_module_out_of_compiler
 
 _FLAG_WORDS = 8  # of the agreement; buckets beyond 8 * 63 share flags with others
 _FLAGS = _FLAG_WORDS * 63
@@ -455,3 +456,6 @@ def in_flight_error(what: str) -> BusyError:
         f"GB-O905 IN_FLIGHT: {what} while gradients are being exchanged | next: call step(), "
         "synchronize() or zero_grad() first, or raise backward_passes_per_step"
     )
+
+
+keep_module_out_of_compiler(__name__)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._C import _distributed_c10d as c10d
 
+from .._exchange.uncompiled import keep_out_of_compiler
 from ._barriers import Barriers
 from ._movements import Movements
 from ._point_to_point import PointToPoint
@@ -19,7 +20,6 @@ from ._progress import process_ends, progress
 from ._reductions import Reductions
 from ._rendezvous import NAME, Members, milliseconds
 from ._starting import Starting
-from ._uncompiled import keep_out_of_compiler
 from ._work import Work
 
 _PATIENCE_S = 5.0  # with operations in flight at the end of a group, and with futures at the end of the process
