@@ -29,8 +29,8 @@ SpecOption steps_option(std::string_view name, std::string_view default_text, do
 
 SpecOption replicas_option() {
   return steps_option("replicas", "0", kReplicasMax,
-                      "shards that have a gradient before it is answered; 2: one may die; 2 by "
-                      "default where shards hold parameters, are two, and gradients are dense");
+                      "shards that have a gradient before it is answered; 2: the job survives the "
+                      "loss of one; default: 2 where two or more shards hold parameters, else 1");
 }
 
 SpecOption epsilon_option(std::string_view default_text) {
@@ -43,8 +43,8 @@ SpecOption epsilon_option(std::string_view default_text) {
 
 SpecOption placement_option() {
   return steps_option("placement", "0", kPlacementsMax,
-                      "said by a job whose shards have changed: take what the tensor of this name "
-                      "holds to those there are now");
+                      "set by Gradbus when the shards of a job have changed: the tensor moves to "
+                      "those there are now");
 }
 
 std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
