@@ -17,6 +17,7 @@ Each prints a line per step, waits before the last ones for FOLDER/finish, and e
 import contextlib
 import hashlib
 import pathlib
+import re
 import sys
 import time
 
@@ -288,7 +289,9 @@ def late(_):
     try:
         lose_for_ever(state)
     except gradbus.TimeoutError as error:
-        assert "loss: GB-P104 NODE_LOST: the first; the last answer: GB-P102" in str(error), error
+        # On a busy machine an attempt may end in the middle, while it waits for the other ranks.
+        told = r"loss: GB-P104 NODE_LOST: the first; the last answer: GB-(P102|J404)"
+        assert re.search(told, str(error)), error
     assert time.monotonic() - begun < 10 and 0 < state.failures < 1000, state.failures
 
 

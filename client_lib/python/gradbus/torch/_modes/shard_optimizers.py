@@ -117,8 +117,8 @@ _SENT = {"momentum", "dampening", "nesterov", "weight_decay", "betas", "eps", "d
 _FREE = {"lr", "foreach", "fused", "capturable"}
 
 
-def _kind_of(plain: type) -> type[torch.optim.Optimizer] | None:
-    """The class of torch whose steps shards can make."""
+def _kind_of(plain: type) -> Any:
+    """The class of torch whose steps shards can make, or None."""
     return next((kind for kind in _KINDS if issubclass(plain, kind)), None)
 
 

@@ -47,4 +47,4 @@ dist.destroy_process_group()
 dist.init_process_group("gradbus", timeout=datetime.timedelta(seconds=40))
 total()
 dist.destroy_process_group()
-print("ok", flush=True)
+print("ok\n", end="", flush=True)  # in one piece, for torchrun leaves output unbuffered
