@@ -53,9 +53,13 @@ def sorted_set(process_set: core.ProcessSet | Sequence[int]) -> core.ProcessSet:
 def add_process_set(process_set: core.ProcessSet | Sequence[int]) -> core.ProcessSet:
     """Makes a set usable and returns it. Every rank of the job calls it, members or not, in the same order.
 
-    It needs no HOROVOD_DYNAMIC_PROCESS_SETS. Raises what gradbus.add_process_set() does.
+    It needs no HOROVOD_DYNAMIC_PROCESS_SETS. Raises what gradbus.add_process_set() does, and InvalidError for a set of
+    all ranks.
     """
-    return core.add_process_set(sorted_set(process_set))
+    made = sorted_set(process_set)
+    if made is not core.global_process_set and made.ranks == core.global_process_set.ranks:
+        raise bad_argument(f"add_process_set: {made.ranks} are all ranks", "use hvd.global_process_set")
+    return core.add_process_set(made)
 
 
 def remove_process_set(process_set: core.ProcessSet) -> bool:

@@ -265,6 +265,8 @@ def case_process_sets():
     assert hvd.remove_process_set(again) and hvd.add_process_set([1, 2]).process_set_id == number  # free numbers first
     assert hvd.mpi_ops._basics._get_process_set_ids_and_ranks()[number] == [1, 2]
     assert hvd.remove_process_set(pair)
+    with pytest.raises(ValueError, match="all ranks.*hvd.global_process_set"):
+        hvd.add_process_set(range(hvd.size()))
     with pytest.raises(ValueError, match="get their numbers when they are added"):
         pair.process_set_id = 10
 
