@@ -65,6 +65,17 @@ def test_a_rank_that_does_not_come(python):
         assert_all_ok(run_ranks(rig, python, "modes/local_modes.py", 2, "late"))
 
 
+# One case for each place in which a rank may be while another one calls flush(): there as well, at a turn
+# before that, at one of another fragment, and with an exchange in the background.
+@pytest.mark.parametrize(("mode", "counts"), [
+    ("localsgd:H=4", (8, 9)), ("localsgd:H=4", (7, 8)), ("localsgd:H=4", (9, 0)),
+    ("diloco:H=6,fragments=3", (3, 15)), ("diloco:H=9,fragments=3,overlap=2", (6, 3)),
+])  # fmt: skip
+def test_unequal_numbers_of_steps_are_named(python, mode, counts):
+    with rigs.cluster(2) as rig:
+        assert_all_ok(run_ranks(rig, python, "modes/local_modes.py", 2, "unequal", mode, *map(str, counts)))
+
+
 def test_mistakes_are_named(python):
     with rigs.cluster(1) as rig:
         assert_all_ok(run_ranks(rig, python, "modes/local_modes.py", 1, "mistakes"))

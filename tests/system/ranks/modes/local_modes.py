@@ -7,6 +7,7 @@
     local_modes.py compressed SPEC     pseudo-gradients that travel compressed
     local_modes.py habits              schedulers, closures, groups, half precision, checkpoints
     local_modes.py late                a rank that does not come: TimeoutError, and on after it
+    local_modes.py unequal MODE N...   numbers of steps of the ranks, which an error names
     local_modes.py mistakes            what is refused
 """
 
@@ -347,6 +348,30 @@ def late():
     assert torch.equal(weight.detach(), torch.full((3,), -2.0)), weight
 
 
+def unequal(mode, *counts):
+    """Each rank makes its number of steps and calls flush(). In the second epoch, so that counts begin anew."""
+    weight = torch.nn.Parameter(torch.zeros(6))
+    optimizer = gradbus.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), mode=mode)
+
+    def epoch(steps):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            weight.sum().backward()
+            optimizer.step()
+        optimizer.flush()
+
+    epoch(3)
+    for attempt in range(2):  # whoever goes on gets the same error, and waits for nobody
+        try:
+            epoch(int(counts[gradbus.rank()]) if attempt == 0 else 0)
+        except gradbus.MismatchError as error:
+            said = str(error)
+        else:
+            raise AssertionError(f"nothing is said of {counts} steps")
+        assert f"different numbers of steps in mode {mode}" in said, said
+        assert f"{min(map(int, counts))} by rank" in said and "GB-O902" in said, said
+
+
 def mistakes():
     def refused(says, mode, make=lambda w: torch.optim.SGD(w, lr=0.1)):
         weights = parameters()
@@ -374,6 +399,8 @@ def main():
         averaging(int(arguments[0]))
     elif what == "compressed":
         compressed(*arguments)
+    elif what == "unequal":
+        unequal(*arguments)
     elif what == "habits":
         for part in (scheduler_and_groups, closures, half_precision, checkpoint):
             part()

@@ -22,37 +22,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
-from ..._ops import Max
-
 if TYPE_CHECKING:
     from ... import _core
     from .._buckets.parameter_buckets import ParameterBucket
-
-_I64 = 6  # GRADBUS_I64
-
-
-class Agreement:
-    """The greatest of the ranks' values, of a few integers."""
-
-    def __init__(self, session: _core.Session, name: str, count: int) -> None:
-        (self.core,) = session.register_buckets(
-            [(name, count, _I64, int(Max), "none", 0, "sync")]
-        )
-        self._values: torch.Tensor = torch.from_dlpack(self.core.delay_slots()[0])  # type: ignore[attr-defined]
-        self._started = False
-
-    def greatest(self, *values: int) -> list[int]:
-        """Waits for all ranks; after a TimeoutError it may be called again."""
-        if not self._started:
-            self._values.copy_(torch.tensor(values, dtype=self._values.dtype, device="cpu"))
-            self.core.start()
-            self._started = True
-        self.core.wait()
-        self._started = False
-        return [int(value) for value in self._values]
-
+    from .agreement import Agreement
 
 # The buckets that some ranks share; all circles of a rank are laid out alike.
 Circle = Sequence["ParameterBucket"]

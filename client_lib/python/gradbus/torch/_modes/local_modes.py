@@ -28,7 +28,8 @@ from .._buckets.parameter_buckets import Compress, ParameterBucket, register
 from .._buckets.parameter_info import NamedParameter, info_of, with_compression
 from .._buckets.retire import retire, retire_names
 from .._state.residual_state import CompressionState, check_state, read_state, write_state
-from .averaging import Agreement, Averaging, Circle
+from .agreement import Agreement, EqualSteps
+from .averaging import Averaging, Circle
 from .gossip import PairSessions, pair_of, topology_of
 from .local_steps import LocalSteps, split_by_bytes
 
@@ -104,10 +105,15 @@ class LocalModes:
             self._add_averaging(named, mode, prefix, session)
             return
         compress = functools.partial(with_compression, self._compression, session)
-        fragments = [
-            self._register(part, f"{prefix}.{number}", session, compress)
-            for number, part in enumerate(split_by_bytes(named, mode.fragments))
-        ]
+        fragments: list[tuple[list[ParameterBucket], EqualSteps] | None] = []
+        for number, part in enumerate(split_by_bytes(named, mode.fragments)):
+            name = f"{prefix}.{number}"
+            if not part:
+                fragments.append(None)
+                continue
+            buckets = self._register(part, name, session, compress)
+            ranks = self._process_set.ranks
+            fragments.append((buckets, EqualSteps(session, cut_name(f"{name}/steps"), mode.text, ranks)))
         self._stepping.append(LocalSteps(fragments, mode))
 
     def _add_averaging(
@@ -219,7 +225,11 @@ class LocalModes:
     def flush(self) -> int:
         """Ends what is under way and makes replicas identical; how many exchanges that took."""
         self._refuse_when_detached()
-        return sum(group.flush() for group in self._groups)
+        # All are begun first: a rank that has made more steps waits for the group whose turn comes next.
+        ended = sum([group.begin_flush() for group in self._stepping])
+        for group in sorted(self._stepping, key=lambda group: group.steps_to_turn):
+            ended += group.end_flush()
+        return ended + sum(averaging.flush() for averaging in self._averaging)
 
     @contextlib.contextmanager
     def without_gradients(self) -> Iterator[None]:
@@ -322,6 +332,7 @@ class LocalModes:
             self._why_detached = why
             cores = [bucket.core for bucket in self._registered]
             cores += [averaging.agreement.core for averaging in self._averaging]
+            cores += [counts.agreement.core for group in self._stepping for counts in group.counts]
             self.detach(True)
             retire(cores)
 

@@ -9,7 +9,9 @@ global copy becomes the mean of the parameters.
 Fragments take turns, so that less travels at once. An exchange may run in the background while ranks
 make steps, and their progress is kept (Streaming DiLoCo, Douillard et al. 2025).
 
-Invariants: all ranks make the same number of steps; global copies and momenta differ on no two ranks.
+Invariants: all ranks make the same number of steps, and where they exchange something they compare it. So a rank
+that calls flush() early meets what the others do next, whatever that is. Global copies and momenta differ on no
+two ranks.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from .._buckets.parameter_info import NamedParameter
 if TYPE_CHECKING:
     from ... import _core
     from .._buckets.parameter_buckets import ParameterBucket, ParameterSlot
+    from .agreement import EqualSteps
 
 
 class OuterBucket:
@@ -70,28 +73,38 @@ class OuterBucket:
 class Fragment:
     """Parameters that are exchanged at the same steps."""
 
-    def __init__(self, buckets: Sequence[OuterBucket], turn: int) -> None:
+    def __init__(self, buckets: Sequence[OuterBucket], counts: EqualSteps, turn: int) -> None:
         self.buckets = buckets
+        self.counts = counts
         self.turn = turn  # step modulo H
         self.steps = 0  # since the last start
         self.in_flight = False
+        self._sent: Sequence[OuterBucket] = ()  # what is in flight besides the number of steps
         self.due = 0  # the step after which what is in flight is applied
 
-    def start(self, due: int) -> None:
-        """Begins an exchange."""
-        for bucket in self.buckets:
+    def start(self, step: int, due: int) -> None:
+        """Begins an exchange, after this step. Without steps since the last one there is only their number."""
+        self.counts.start(step)
+        self._sent = self.buckets if self.steps else ()
+        for bucket in self._sent:
             bucket.start()
         self.steps = 0
         self.in_flight = True
         self.due = due
 
-    def finish(self) -> None:
-        """Waits and steps. After a TimeoutError it may be called again: nothing was applied."""
-        for bucket in self.buckets:
+    def finish(self) -> bool:
+        """Waits and steps; False: there was nothing to step on.
+
+        After a TimeoutError it may be called again: nothing was applied. Raises MismatchError on all ranks if
+        they have made different numbers of steps.
+        """
+        self.counts.end()
+        for bucket in self._sent:
             bucket.bucket.wait()
-        for bucket in self.buckets:
+        for bucket in self._sent:
             bucket.apply()
         self.in_flight = False
+        return bool(self._sent)
 
 
 class LocalSteps:
@@ -99,17 +112,22 @@ class LocalSteps:
 
     keeps_in_step = True  # a rank that makes fewer steps keeps others waiting
 
-    def __init__(self, fragments: Sequence[Sequence[ParameterBucket]], mode: _core.Mode) -> None:
+    def __init__(
+        self, fragments: Sequence[tuple[Sequence[ParameterBucket], EqualSteps] | None], mode: _core.Mode
+    ) -> None:
+        """``fragments``: each with what compares its steps; None: it has no parameters, but its turn."""
         self._period = mode.period_steps
         self._overlap = mode.overlap
         self._step = 0  # inner steps since the beginning or the last flush
+        self._is_flushing = False
         self._fragments = [
             Fragment(
-                [OuterBucket(bucket, mode) for bucket in buckets],
+                [OuterBucket(bucket, mode) for bucket in fragment[0]],
+                fragment[1],
                 (number + 1) * self._period // len(fragments) % self._period,
             )
-            for number, buckets in enumerate(fragments)
-            if buckets
+            for number, fragment in enumerate(fragments)
+            if fragment is not None
         ]
         self.anchored = False  # the global copies are there
 
@@ -117,6 +135,11 @@ class LocalSteps:
     def buckets(self) -> Iterator[OuterBucket]:
         """Of all fragments."""
         return (bucket for fragment in self._fragments for bucket in fragment.buckets)
+
+    @property
+    def counts(self) -> list[EqualSteps]:
+        """Of all fragments."""
+        return [fragment.counts for fragment in self._fragments]
 
     def outer_slots(self) -> Iterator[tuple[ParameterSlot, OuterBucket]]:
         """Every parameter's place."""
@@ -141,32 +164,47 @@ class LocalSteps:
     def stepped(self) -> None:
         """After each inner step."""
         self._step += 1
+        self._is_flushing = False
         for fragment in self._fragments:
             fragment.steps += 1
             self._finish_when_due(fragment)
             if self._step % self._period == fragment.turn:
-                fragment.start(self._step + self._overlap)
+                fragment.start(self._step, self._step + self._overlap)
                 self._finish_when_due(fragment)
 
     def _finish_when_due(self, fragment: Fragment) -> None:
         if fragment.in_flight and fragment.due <= self._step:
             fragment.finish()
 
-    def flush(self) -> int:
-        """Ends what is under way, then an outer step on the inner steps since; how many it made."""
+    @property
+    def steps_to_turn(self) -> int:
+        """After how many more steps something is exchanged."""
+        return min(map(self._steps_to, self._fragments), default=0)
+
+    def _steps_to(self, fragment: Fragment) -> int:
+        return (fragment.turn - self._step - 1) % self._period
+
+    def begin_flush(self) -> int:
+        """Ends what is under way, and starts an exchange of the inner steps since; how many outer steps it made."""
+        if self._is_flushing:
+            return 0  # before a TimeoutError
         ended = self._finish_all()
         for fragment in self._fragments:
-            if fragment.steps:
-                fragment.start(self._step)
-        ended += self._finish_all()
+            fragment.start(self._step, self._step)
+        self._is_flushing = True
+        return ended
+
+    def end_flush(self) -> int:
+        """After begin_flush(): the outer step; how many it made."""
+        ended = self._finish_all()
+        self._is_flushing = False
         self._step = 0
         return ended
 
     def _finish_all(self) -> int:
-        waiting = [fragment for fragment in self._fragments if fragment.in_flight]
-        for fragment in waiting:
-            fragment.finish()
-        return len(waiting)
+        # A rank that has made more steps waits for the fragment whose turn comes next.
+        waiting = sorted((fragment for fragment in self._fragments if fragment.in_flight), key=self._steps_to)
+        return sum([fragment.finish() for fragment in waiting])
 
 
 def split_by_bytes(named: Sequence[NamedParameter], parts: int) -> list[list[NamedParameter]]:
