@@ -215,7 +215,8 @@ def test_whoever_keeps_a_gradient_is_found():
     parameter.grad = torch.ones(3)
     assert not holders.is_gradient_held(parameter, 0)
     for make in (lambda: parameter.grad, lambda: parameter.grad.data, lambda: parameter.grad.numpy(),
-                 lambda: parameter.grad[0], lambda: [parameter.grad.detach()]):  # fmt: skip
+                 lambda: parameter.grad[0], lambda: [parameter.grad.detach()],
+                 lambda: parameter.grad.untyped_storage()):  # fmt: skip
         kept = make()
         assert holders.is_gradient_held(parameter, 0), make
         del kept
@@ -250,6 +251,7 @@ def test_other_readers_are_found():
         lambda: model[0].weight.detach(),
         lambda: model[0].weight.data[0],
         lambda: model[0].weight.detach().numpy(),
+        lambda: model[0].weight.untyped_storage(),  # set_() makes a tensor of it later
         lambda: model.state_dict(),
         lambda: model(torch.ones(1, 3)),  # its graph
         lambda: torch.jit.script(model),

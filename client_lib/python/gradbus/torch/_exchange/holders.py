@@ -15,9 +15,10 @@ _storage_use_count = getattr(torch._C, "_storage_Use_Count", None)  # torch >= 2
 
 
 def _uses(tensor: torch.Tensor) -> int:
-    storage = tensor.untyped_storage()  # one use of its own
+    """By tensors, in C++, and by variables: a storage is one object in Python, and counts there as one use."""
+    storage = tensor.untyped_storage()
     assert _storage_use_count is not None
-    return int(_storage_use_count(storage._cdata))
+    return int(_storage_use_count(storage._cdata)) + sys.getrefcount(storage)
 
 
 _SINGLE_USE = 0 if _storage_use_count is None else _uses(torch.ones(1, device="cpu"))
