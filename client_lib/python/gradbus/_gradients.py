@@ -2,7 +2,8 @@
 
 A front end gives the names, shapes and dtypes of its gradients once, and NumPy views of their memory in every
 step. Gradients of one dtype share registered tensors, as in ``gradbus.torch`` (``_layout.py``). The job's policy
-(``gradbus run --mode``, ``--compression``) is asked for each gradient by its name.
+(``gradbus run --mode``, ``--compression``) is asked for each gradient by its name. Where its mode keeps gradients
+local, the front end hands over the parameters before and after each step (``_modes/arrays.py``).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import functools
 import itertools
 import math
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,12 +32,14 @@ from ._layout import (
     cut_name,
     plan_buckets,
 )
+from ._modes.groups import is_local
+from ._modes.memory import memory_of
 from ._objects import compare_lists
 from ._ops import Average, ReduceOp, Sum, checked_compression, checked_factor, checked_op, is_choice
 from ._process_sets import ProcessSet, global_process_set, session_of
 from ._reductions import allreduce_
 
-_SYNC, _PS_SYNC = 1, 6  # gradbus_mode_kind
+_SYNC, _DELAYED, _PS_SYNC = 1, 2, 6  # gradbus_mode_kind
 _JOINED_BYTES_MAX = 64 << 20  # of a broadcast; larger arrays travel alone
 
 
@@ -64,6 +67,7 @@ class Settings:
     compression: str | None = None  # None: the job's policy
     process_set: ProcessSet = global_process_set
     bucket_bytes: int = DEFAULT_BUCKET_BYTES
+    has_parameters: bool = False  # the front end hands over parameters, too
 
 
 def settings_of(
@@ -97,7 +101,7 @@ def new_prefix(what: str) -> str:
     return f"{what}{next(_numbers.setdefault(what, itertools.count()))}"
 
 
-def _compression_of(gradient: Gradient, settings: Settings, session: _core.Session) -> str:
+def compression_of(gradient: Gradient, settings: Settings, session: _core.Session) -> str:
     dims = max(1, len(gradient.shape))
     if settings.compression is None:
         asked = session.compression_for(gradient.name, gradient.elements, dims)
@@ -106,26 +110,39 @@ def _compression_of(gradient: Gradient, settings: Settings, session: _core.Sessi
     return settings.compression if worth else "none"
 
 
-def _mode_of(gradient: Gradient, session: _core.Session) -> str:
+def mode_of(gradient: Gradient, settings: Settings, session: _core.Session) -> _core.Mode:
+    """As the job's policy has it. Raises InvalidError where this front end cannot carry it out."""
     mode = session.mode_for(gradient.name, gradient.elements, max(1, len(gradient.shape)))
-    if mode.kind in (_SYNC, _PS_SYNC):
-        return mode.text
-    raise bad_argument(
-        f"gradient '{gradient.name}': mode {mode.text} is implemented for PyTorch only",
-        "use mode sync or ps:sync with this framework, or gradbus.torch",
-    )
+    if mode.kind in (_SYNC, _PS_SYNC) or (mode.kind == _DELAYED and not mode.dc):
+        return mode
+    if not is_local(mode):
+        raise bad_argument(
+            f"gradient '{gradient.name}': mode {mode.text} is implemented for PyTorch only",
+            "use another mode with this framework, such as delayed:k=1 or ps:sync, or gradbus.torch",
+        )
+    if not settings.has_parameters:
+        raise bad_argument(
+            f"gradient '{gradient.name}': mode {mode.text} exchanges parameters, and here Gradbus sees gradients only",
+            "use the distributed optimizer of gradbus.keras, gradbus.jax or gradbus.mxnet, or mode sync",
+        )
+    if settings.op is not Average:
+        raise bad_argument(
+            f"gradient '{gradient.name}': mode {mode.text} with op={settings.op.name}", "pass op=gradbus.Average"
+        )
+    return mode
 
 
-def _info_of(gradient: Gradient, settings: Settings, session: _core.Session) -> ParameterInfo:
+def info_of(gradient: Gradient, settings: Settings, session: _core.Session) -> ParameterInfo:
     """As _layout.py wants it. Halves that a codec shrinks are converted to float32 for the exchange."""
     if gradient.dtype not in DTYPES:
         raise bad_argument(
             f"gradient '{gradient.name}' has dtype {gradient.dtype}", f"use one of {', '.join(DTYPES)}"
         )
-    info = ParameterInfo(gradient.name, gradient.dtype, gradient.elements, mode=_mode_of(gradient, session))
+    mode = mode_of(gradient, settings, session)
+    info = ParameterInfo(gradient.name, gradient.dtype, gradient.elements, mode=mode.text)
     if gradient.dtype not in ("float32", *HALVES) or not gradient.elements:
         return info
-    codec = _compression_of(gradient, settings, session)
+    codec = compression_of(gradient, settings, session)
     rounds_only = codec.partition(":")[0] in ("none", "fp16", "bf16")
     if codec == "none" or (gradient.dtype in HALVES and rounds_only):
         return info
@@ -133,21 +150,11 @@ def _info_of(gradient: Gradient, settings: Settings, session: _core.Session) -> 
     return dataclasses.replace(info, dtype="float32", compression=codec, columns=columns)
 
 
-def _elements_of(bucket: _core.Bucket, dtype: str) -> Any:
-    """The registered tensor's elements as a NumPy array over shared memory. It keeps the memory mapped.
-
-    NumPy does not read bfloat16 through DLPack, so the address is taken: a DLTensor begins with it.
-    """
-    capsule = bucket.delay_slots()[0]
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    address = ctypes.cast(pointer(capsule, b"dltensor"), ctypes.POINTER(ctypes.c_void_p))[0]
+def _elements_of(bucket: _core.Bucket, dtype: str) -> list[Any]:
+    """The registered tensor's elements as a NumPy array over shared memory, for each delay slot."""
     wanted = bfloat16() if dtype == "bfloat16" else np.dtype(dtype)
-    if not bucket.count:
-        return np.empty(0, wanted)
-    memory = (ctypes.c_uint8 * (bucket.count * wanted.itemsize)).from_address(address or 0)
-    memory.owner = capsule  # type: ignore[attr-defined]
-    return np.frombuffer(memory, np.uint8).view(wanted)  # type: ignore[call-overload]
+    words = ctypes.c_uint8 * wanted.itemsize
+    return [np.frombuffer(memory, np.uint8).view(wanted) for memory in memory_of(bucket, words)]
 
 
 @functools.cache
@@ -161,14 +168,24 @@ def bfloat16() -> Any:
 class _Bucket:
     """A registered tensor and its gradients: (number of the gradient, its view)."""
 
-    def __init__(self, core: _core.Bucket, plan: BucketPlan, gradients: Sequence[Gradient]) -> None:
+    def __init__(self, core: _core.Bucket, plan: BucketPlan, gradients: Sequence[tuple[int, Gradient]]) -> None:
         self.core = core
-        flat = _elements_of(core, plan.dtype)
+        self._views = [self._views_of(flat, plan, gradients) for flat in _elements_of(core, plan.dtype)]
+
+    def _views_of(
+        self, flat: Any, plan: BucketPlan, gradients: Sequence[tuple[int, Gradient]]
+    ) -> list[tuple[int, Any]]:
         flat[...] = 0  # gaps between gradients, too
-        self.views = [
-            (slot.index, flat[slot.offset : slot.offset + slot.count].reshape(gradients[slot.index].shape))
-            for slot in plan.slots
-        ]
+        views = []
+        for slot in plan.slots:
+            number, gradient = gradients[slot.index]
+            views.append((number, flat[slot.offset : slot.offset + slot.count].reshape(gradient.shape)))
+        return views
+
+    @property
+    def views(self) -> list[tuple[int, Any]]:
+        """Of the delay slot that is filled next. After a wait the result is there."""
+        return self._views[self.core.delay_slot]
 
 
 class GradientExchange:
@@ -181,7 +198,10 @@ class GradientExchange:
 
     def __init__(self, gradients: Sequence[Gradient], prefix: str, settings: Settings) -> None:
         session = session_of(settings.process_set, "exchange of gradients")
-        infos = [_info_of(gradient, settings, session) for gradient in gradients]
+        stays = [is_local(mode_of(gradient, settings, session)) for gradient in gradients]
+        self._local = [number for number, is_here in enumerate(stays) if is_here]
+        shared = [(number, gradient) for number, gradient in enumerate(gradients) if not stays[number]]
+        infos = [info_of(gradient, settings, session) for _, gradient in shared]
         # Tensors are registered by their numbers of elements, which two models may share.
         compare_lists([*map(str, gradients)], "gradient", prefix, settings.process_set)
         plans = plan_buckets(infos, settings.bucket_bytes, prefix)
@@ -190,7 +210,7 @@ class GradientExchange:
             for plan in plans
         ]
         cores = session.register_buckets(specs)
-        self._buckets = [_Bucket(core, plan, gradients) for core, plan in zip(cores, plans)]
+        self._buckets = [_Bucket(core, plan, shared) for core, plan in zip(cores, plans)]
         self._named = f"rank {session.rank} gave up an exchange of the gradients of '{prefix}'"
         self._given_up = ""  # why, from the first start of a step to its end
         self._lock = threading.Lock()
@@ -222,23 +242,29 @@ class GradientExchange:
             bucket.core.wait()
             for index, view in bucket.views:
                 np.copyto(results[index], view, casting="unsafe")
+        for index in self._local:
+            np.copyto(results[index], arrays[index])
 
 
-class Exchanges:
+Exchange = TypeVar("Exchange")
+
+
+class Exchanges(Generic[Exchange]):
     """Those of a process, made when they are first used. They end with the session."""
 
-    def __init__(self) -> None:
-        self._made: dict[Any, GradientExchange] = {}
+    def __init__(self, make: Callable[[Sequence[Gradient], str, Settings], Exchange]) -> None:
+        self._make = make
+        self._made: dict[Any, Exchange] = {}
         self._lock = threading.Lock()
 
-    def of(self, prefix: str, settings: Settings, gradients: Sequence[Gradient]) -> GradientExchange:
+    def of(self, prefix: str, settings: Settings, gradients: Sequence[Gradient]) -> Exchange:
         """The one for these gradients, in an optimizer named ``prefix``."""
         session = id(session_of(settings.process_set, prefix))
         key = (session, prefix, settings.op, settings.compression, settings.bucket_bytes, tuple(gradients))
         with self._lock:
             found = self._made.get(key)
         if found is None:  # not under the lock: it waits for other ranks, which may come to another one first
-            found = GradientExchange(gradients, prefix, settings)
+            found = self._make(gradients, prefix, settings)
             settings.process_set._before_close(lambda _: self._forget(session))
             with self._lock:
                 self._made[key] = found
@@ -250,7 +276,7 @@ class Exchanges:
             self._made = {key: made for key, made in self._made.items() if key[0] != session}
 
 
-EXCHANGES = Exchanges()
+EXCHANGES: Exchanges[GradientExchange] = Exchanges(GradientExchange)
 
 
 def exchange(named: Sequence[tuple[str, Any]], prefix: str, settings: Settings, results: Sequence[Any]) -> None:

@@ -26,7 +26,7 @@ from .._session import (
     size,
 )
 from ._operations import allgather, allreduce, alltoall, broadcast, reducescatter
-from ._optimizer import broadcast_parameters, distributed, exchange_gradients
+from ._optimizer import broadcast_parameters, distributed, exchange_gradients, flush
 
 __all__ = [
     "Adasum",
@@ -54,6 +54,7 @@ __all__ = [
     "cross_size",
     "distributed",
     "exchange_gradients",
+    "flush",
     "global_process_set",
     "init",
     "is_initialized",

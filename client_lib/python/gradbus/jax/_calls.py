@@ -21,7 +21,8 @@ from .._differentiable import allgather, alltoall, reducescatter
 from .._errors import bad_argument
 from .._gradients import EXCHANGES, Gradient, Settings
 from .._handles import standing_for_main_thread
-from .._ops import ReduceOp
+from .._modes.arrays import after_step, before_step
+from .._ops import Average, ReduceOp
 from .._parts import name_in_group
 from .._process_sets import ProcessSet, _added, checked_root, global_process_set, session_of
 
@@ -142,8 +143,19 @@ def _reducescatter(operation: dict[str, Any], inputs: list[Any], outputs: list[A
 def _exchange(operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet) -> None:
     names = operation["names"]
     gradients = [Gradient(name, tuple(array.shape), str(array.dtype)) for name, array in zip(names, inputs)]
-    settings = Settings(ReduceOp(operation["op"]), operation["compression"], process_set, operation["bucket_bytes"])
+    settings = Settings(
+        ReduceOp(operation["op"]), operation["compression"], process_set, operation["bucket_bytes"],
+        operation["has_parameters"],
+    )  # fmt: skip
     EXCHANGES.of(operation["name"], settings, gradients).run(inputs, outputs)
+
+
+def _move_parameters(
+    what: Any, operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet
+) -> None:
+    compression, bucket_bytes = operation["compression"], operation["bucket_bytes"]
+    settings = Settings(Average, compression, process_set, bucket_bytes, has_parameters=True)
+    what(list(zip(operation["names"], inputs)), operation["of"], settings, outputs)
 
 
 _VERBS = {
@@ -153,4 +165,6 @@ _VERBS = {
     "alltoall": _alltoall,
     "reducescatter": _reducescatter,
     "exchange": _exchange,
+    "before_step": functools.partial(_move_parameters, before_step),
+    "after_step": functools.partial(_move_parameters, after_step),
 }

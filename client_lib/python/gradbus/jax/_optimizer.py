@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,10 @@ import jax
 import numpy as np
 
 from .._errors import bad_argument
-from .._gradients import Settings, broadcast_arrays, new_prefix, settings_of, unique_names
+from .._gradients import Gradient, Settings, broadcast_arrays, new_prefix, settings_of, unique_names
 from .._layout import DEFAULT_BUCKET_BYTES
+from .._modes.arrays import flush as flush_arrays
+from .._modes.arrays import local_numbers
 from .._ops import Average
 from .._process_sets import ProcessSet, global_process_set
 from ._calls import text_of
@@ -25,6 +28,18 @@ def _named_leaves(tree: Tree) -> tuple[list[str], list[Any], Any]:
     return unique_names(names), [leaf for _, leaf in pairs], structure
 
 
+def parameters_named(
+    is_after: bool, names: Sequence[str], arrays: Sequence[Any], prefix: str, settings: Settings
+) -> list[Any]:
+    """Parameters whose gradients stay local, before or after a step: what to go on from; one call of XLA."""
+    verb = "after_step" if is_after else "before_step"
+    text = text_of(
+        verb, settings.process_set, name=f"{prefix}/{verb}", of=prefix, names=list(names),
+        compression=settings.compression, bucket_bytes=settings.bucket_bytes,
+    )  # fmt: skip
+    return call(text, arrays)
+
+
 def exchange_named(names: Sequence[str], arrays: Sequence[Any], prefix: str, settings: Settings) -> list[Any]:
     """The arrays of all ranks combined; one call of XLA."""
     if not arrays:
@@ -32,6 +47,7 @@ def exchange_named(names: Sequence[str], arrays: Sequence[Any], prefix: str, set
     text = text_of(
         "exchange", settings.process_set, name=prefix, names=list(names), op=int(settings.op),
         compression=settings.compression, bucket_bytes=settings.bucket_bytes,
+        has_parameters=settings.has_parameters,
     )  # fmt: skip
     return call(text, arrays)
 
@@ -47,6 +63,43 @@ def exchange_gradients(gradients: Tree, name: str, op: int = Average, **options:
     ``name``: of this set of gradients, the same on every rank. ``options``: those of distributed().
     """
     return _exchanged(gradients, name, settings_of("exchange_gradients", op, **options))
+
+
+class _Parameters:
+    """Those of one update(), where the mode keeps gradients local. Optax returns updates: differences to ``params``."""
+
+    def __init__(self, gradients: Tree, params: Tree, prefix: str, settings: Settings) -> None:
+        names, leaves, _ = _named_leaves(gradients)
+        described = [Gradient(name, tuple(leaf.shape), str(leaf.dtype)) for name, leaf in zip(names, leaves)]
+        self._chosen = local_numbers(described, prefix, settings)
+        self._names = [names[number] for number in self._chosen]
+        self._params = params
+        self._prefix = prefix
+        self._settings = settings
+        if self._chosen and params is None:
+            raise bad_argument(
+                f"update() without parameters, and the mode of '{self._names[0]}' exchanges parameters",
+                "call optimizer.update(gradients, state, params)",
+            )
+
+    def before_step(self) -> Tree:
+        """The parameters to step from."""
+        return self._moved(False, self._params) if self._chosen else self._params
+
+    def after_step(self, begin: Tree, updates: Tree) -> Tree:
+        """The updates that lead from the given parameters to those to go on from."""
+        if not self._chosen:
+            return updates
+        stepped = jax.tree_util.tree_map(lambda value, update: value + update.astype(value.dtype), begin, updates)
+        return jax.tree_util.tree_map(lambda to, given: to - given, self._moved(True, stepped), self._params)
+
+    def _moved(self, is_after: bool, params: Tree) -> Tree:
+        leaves, structure = jax.tree_util.tree_flatten(params)
+        chosen = [leaves[number] for number in self._chosen]
+        made = parameters_named(is_after, self._names, chosen, self._prefix, self._settings)
+        for number, array in zip(self._chosen, made):
+            leaves[number] = array
+        return jax.tree_util.tree_unflatten(structure, leaves)
 
 
 def distributed(
@@ -80,13 +133,43 @@ def distributed(
             f"distributed: a {type(optimizer).__name__} is no optimizer of optax", "pass optax.sgd(0.1) or another"
         )
     settings = settings_of("distributed", op, compression, process_set, gradient_predivide_factor, bucket_bytes)
+    settings = dataclasses.replace(settings, has_parameters=True)
     prefix = new_prefix("jax")
     inner = optax.with_extra_args_support(optimizer)
 
     def update(gradients: Tree, state: Any, params: Tree = None, **extra: Any) -> Any:
-        return inner.update(_exchanged(gradients, prefix, settings), state, params, **extra)
+        parameters = _Parameters(gradients, params, prefix, settings)
+        begin = parameters.before_step()
+        updates, state = inner.update(_exchanged(gradients, prefix, settings), state, begin, **extra)
+        return parameters.after_step(begin, updates), state
 
+    update.gradbus = (prefix, settings)  # type: ignore[attr-defined]
     return optax.GradientTransformationExtraArgs(inner.init, update)
+
+
+def flush(optimizer: Any, params: Tree) -> Tree:
+    """In modes that exchange parameters: those of all ranks, the same bits on each. Call it outside ``jax.jit``.
+
+    Args:
+        optimizer: what distributed() returned.
+        params: this rank's parameters after a step.
+
+    All ranks call it. In other modes it returns ``params``. Raises InvalidError, MismatchError, PeerLostError,
+    TimeoutError.
+    """
+    known = getattr(getattr(optimizer, "update", None), "gradbus", None)
+    if known is None:
+        raise bad_argument("flush: this is not what distributed() returned", "pass that, not a wrapper of it")
+    prefix, settings = known
+    names, leaves, structure = _named_leaves(params)
+    described = [Gradient(name, tuple(leaf.shape), str(leaf.dtype)) for name, leaf in zip(names, leaves)]
+    chosen = local_numbers(described, prefix, settings)
+    arrays = [np.array(leaves[number]) for number in chosen]
+    if chosen:
+        flush_arrays(list(zip([names[number] for number in chosen], arrays)), prefix, settings, arrays)
+    for number, array in zip(chosen, arrays):
+        leaves[number] = jax.device_put(array, getattr(leaves[number], "sharding", None))
+    return jax.tree_util.tree_unflatten(structure, leaves)
 
 
 def broadcast_parameters(

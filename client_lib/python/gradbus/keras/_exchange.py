@@ -9,9 +9,11 @@ from types import ModuleType
 from typing import Any
 
 import keras
+import numpy as np
 
 from .._errors import GradbusError, bad_argument
-from .._gradients import Settings, exchange, unique_names
+from .._gradients import Gradient, Settings, exchange, unique_names
+from .._modes.arrays import after_step, before_step, flush, local_numbers
 from .._process_sets import session_of
 
 # gradients, names, prefix, settings, sparse_as_dense -> gradients
@@ -31,16 +33,21 @@ def _on_jax(gradients: Any, names: Any, prefix: str, settings: Settings, sparse_
 
 
 def _on_torch(gradients: Any, names: Any, prefix: str, settings: Settings, sparse_as_dense: bool) -> Any:
+    return _run_on_torch(exchange, gradients, names, prefix, settings)
+
+
+def _run_on_torch(what: Any, tensors: Any, names: Any, prefix: str, settings: Settings) -> Any:
+    """``what``: exchange(), or a function of arrays.py with the same arguments."""
     import torch
 
-    results = [gradient.detach().to("cpu", copy=True).contiguous() for gradient in gradients]
+    results = [tensor.detach().to("cpu", copy=True).contiguous() for tensor in tensors]
     halves = [result.view(torch.int16) if result.dtype == torch.bfloat16 else result for result in results]
     arrays = [
         half.numpy().view(_bfloat16()) if half is not result else result.numpy()
         for half, result in zip(halves, results)
     ]
-    exchange(list(zip(names, arrays)), prefix, settings, arrays)
-    return [result.to(gradient.device) for result, gradient in zip(results, gradients)]
+    what(list(zip(names, arrays)), prefix, settings, arrays)
+    return [result.to(tensor.device) for result, tensor in zip(results, tensors)]
 
 
 def _bfloat16() -> Any:
@@ -50,6 +57,19 @@ def _bfloat16() -> Any:
 
 
 _BACKENDS: dict[str, Backend] = {"tensorflow": _on_tensorflow, "jax": _on_jax, "torch": _on_torch}
+
+
+def _parameters_by_backend(is_after: bool, values: list[Any], names: list[str], prefix: str, settings: Settings) -> Any:
+    """What arrays.before_step() or after_step() makes of them."""
+    if keras.backend.backend() == "tensorflow":
+        from ..tensorflow._exchange import exchange_parameters
+
+        return exchange_parameters(is_after, values, names, prefix, settings)
+    if keras.backend.backend() == "jax":
+        from ..jax._optimizer import parameters_named
+
+        return parameters_named(is_after, names, values, prefix, settings)
+    return _run_on_torch(after_step if is_after else before_step, values, names, prefix, settings)
 
 
 def exchanged(
@@ -161,10 +181,8 @@ class OptimizerExchange:
         grads = list(gradients)
         if len(grads) != len(variables):
             return grads  # Keras says what is wrong
-        weights = (weight for layer in self.local_layers for weight in layer.trainable_weights)
-        local = self.local_variables | set(map(id, weights))
-        shared = [number for number, variable in enumerate(variables) if id(variable) not in local]
-        own = [gradient for gradient, variable in zip(grads, variables) if id(variable) in local]
+        shared = self._shared(variables)
+        own = [gradient for number, gradient in enumerate(grads) if number not in shared]
         mine = self.checked([grads[number] for number in shared], own)
         made = dict(zip(shared, self.exchanged(mine, [variables[number] for number in shared])))
         size = session_of(self.settings.process_set, "DistributedOptimizer").size
@@ -172,6 +190,40 @@ class OptimizerExchange:
         return [
             made[number] if number in made else scaled(gradient, factor) for number, gradient in enumerate(grads)
         ]
+
+    def _shared(self, variables: Sequence[Any]) -> list[int]:
+        """Numbers of those that are not of this rank alone."""
+        weights = (weight for layer in self.local_layers for weight in layer.trainable_weights)
+        own = self.local_variables | set(map(id, weights))
+        return [number for number, variable in enumerate(variables) if id(variable) not in own]
+
+    def exchanged_as_parameters(self, variables: Sequence[Any]) -> dict[str, Any]:
+        """Those whose gradients stay local, by the names that their gradients have."""
+        shared = [variables[number] for number in self._shared(variables)]
+        names = unique_names([str(variable.path) for variable in shared])
+        dtype_of = keras.backend.standardize_dtype
+        described = [Gradient(name, tuple(one.shape), dtype_of(one.dtype)) for name, one in zip(names, shared)]
+        chosen = local_numbers(described, self.prefix, self.settings)
+        return {names[number]: shared[number] for number in chosen}
+
+    def move(self, parameters: dict[str, Any], is_after: bool) -> None:
+        """``parameters``: exchanged_as_parameters(). Called before and after each step."""
+        if not parameters:
+            return
+        values = [keras.ops.convert_to_tensor(variable) for variable in parameters.values()]
+        made = _parameters_by_backend(is_after, values, list(parameters), self.prefix, self.settings)
+        for variable, value in zip(parameters.values(), made):
+            variable.assign(value)
+
+    def flush(self, variables: Sequence[Any]) -> None:
+        """Outside of compiled functions."""
+        parameters = self.exchanged_as_parameters(variables)
+        if not parameters:
+            return
+        arrays = [np.array(keras.ops.convert_to_numpy(variable)) for variable in parameters.values()]
+        flush(list(zip(parameters, arrays)), self.prefix, self.settings, arrays)
+        for variable, array in zip(parameters.values(), arrays):
+            variable.assign(array)
 
     def checked(self, gradients: list[Any], local: list[Any]) -> list[Any]:
         """The gradients to exchange. Raises InvalidError where loss scaling would make ranks go apart."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import json
@@ -65,12 +66,14 @@ def DistributedOptimizer(  # used like a class, hence its name
         raise bad_argument("DistributedOptimizer: the optimizer is distributed already", "wrap it once")
     prefix = new_prefix("keras")
     options = (optimizer, prefix, settings, sparse_as_dense, list(local_layers), scale_local_gradients)
-    if is_keras2:
+    if is_keras2:  # its gradients may come from elsewhere, so it sees no parameters
         from ._keras2 import Keras2Exchange, distribute
 
         distribute(Keras2Exchange(*options))
     else:
-        _distribute(OptimizerExchange(*options))
+        exchange = OptimizerExchange(*options)
+        exchange.settings = dataclasses.replace(settings, has_parameters=True)
+        _distribute(exchange)
     return optimizer
 
 
@@ -88,10 +91,17 @@ def _distribute(step: OptimizerExchange) -> None:
     @functools.wraps(kind.apply)
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
-        return kind.apply(self, step.combined(grads, variables), trainable_variables)
+        parameters = step.exchanged_as_parameters(variables)
+        step.move(parameters, is_after=False)
+        kind.apply(self, step.combined(grads, variables), trainable_variables)
+        step.move(parameters, is_after=True)
 
     @functools.wraps(kind.stateless_apply)
     def stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        if step.exchanged_as_parameters(self._trainable_variables):
+            raise bad_argument(
+                "a LossScaleOptimizer on JAX in a mode that exchanges parameters", "use mode sync, or bfloat16"
+            )
         made = step.combined(grads, self._trainable_variables)
         return kind.stateless_apply(self, optimizer_variables, made, trainable_variables)
 
@@ -99,7 +109,11 @@ def _distribute(step: OptimizerExchange) -> None:
         """Makes a variable one of this rank, as those of local_layers."""
         step.local_variables.add(id(variable))
 
-    members = {"apply": apply, "register_local_var": register_local_var, "_gradbus_distributed": True}
+    def flush(self: Any) -> None:
+        """In modes that exchange parameters: makes those of all ranks equal. All ranks call it, outside of fit()."""
+        step.flush(self._trainable_variables)
+
+    members = {"apply": apply, "register_local_var": register_local_var, "flush": flush, "_gradbus_distributed": True}
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # its own does not call apply()
         members["stateless_apply"] = stateless_apply
     specialize(optimizer, members)

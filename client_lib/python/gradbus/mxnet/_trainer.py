@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import mxnet as mx
+import numpy as np
 
 from .._errors import bad_argument
-from .._gradients import broadcast_arrays, exchange, new_prefix, settings_of, unique_names
+from .._gradients import Gradient, broadcast_arrays, exchange, new_prefix, settings_of, unique_names
 from .._layout import DEFAULT_BUCKET_BYTES
+from .._modes.arrays import after_step, before_step, flush, local_numbers
 from .._ops import Average
 from .._process_sets import ProcessSet, global_process_set
 
@@ -48,8 +51,9 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc,unused-ignore]
         gradient_predivide_factor: float = 1.0,
         bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     ) -> None:
-        self._settings = settings_of(
+        settings = settings_of(
             "DistributedTrainer", op, compression, process_set, gradient_predivide_factor, bucket_bytes)
+        self._settings = dataclasses.replace(settings, has_parameters=True)
         super().__init__(params, optimizer, optimizer_params, kvstore=None)
         self._prefix = new_prefix("mxnet")
 
@@ -63,6 +67,33 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc,unused-ignore]
         exchange(list(zip(names, arrays)), self._prefix, self._settings, arrays)
         for (_, gradient), array in zip(named, arrays):
             gradient[:] = array
+
+    def _update(self, ignore_stale_grad: bool = False) -> None:
+        """Gluon calls it in step() and update(). Modes that keep gradients local exchange the parameters around it."""
+        local = self._local_parameters()
+        self._exchange_parameters(local, before_step)
+        super()._update(ignore_stale_grad)
+        self._exchange_parameters(local, after_step)
+
+    def flush(self) -> None:
+        """In modes that exchange parameters: makes those of all ranks equal. All ranks call it."""
+        self._exchange_parameters(self._local_parameters(), flush)
+
+    def _local_parameters(self) -> list[tuple[str, Any]]:
+        trained = [parameter for parameter in self._params if parameter.grad_req != "null"]
+        named = [(parameter.name, _only_one(parameter.list_data(), parameter.name)) for parameter in trained]
+        names = unique_names([name for name, _ in named])
+        described = [Gradient(name, array.shape, np.dtype(array.dtype).name) for name, (_, array) in zip(names, named)]
+        chosen = local_numbers(described, self._prefix, self._settings)
+        return [(names[number], named[number][1]) for number in chosen]
+
+    def _exchange_parameters(self, named: list[tuple[str, Any]], what: Any) -> None:
+        if not named:
+            return
+        arrays = [data.asnumpy() for _, data in named]
+        what([(name, array) for (name, _), array in zip(named, arrays)], self._prefix, self._settings, arrays)
+        for (_, data), array in zip(named, arrays):
+            data[:] = array
 
     def _gradients(self) -> list[tuple[str, Any]]:
         """Of the parameters that are trained. Refuses sparse ones, and parameters on several devices."""

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from .._gradients import Settings, exchange, unique_names
+from .._modes.arrays import after_step, before_step
 from ._calls import in_turn, run
 from ._operations import allreduce_rows
 
@@ -45,6 +46,20 @@ def exchange_gradients(
     for index, slices in zip(sparse, rows):
         results[index] = slices
     return results
+
+
+def exchange_parameters(
+    is_after: bool, values: Sequence[Any], names: Sequence[str], prefix: str, settings: Settings
+) -> list[Any]:
+    """Parameters whose gradients stay local, before or after a step: what to go on from."""
+    what = after_step if is_after else before_step
+
+    def function(*arrays: Any) -> Any:
+        made = [np.empty_like(array) for array in arrays]
+        what(list(zip(names, arrays)), prefix, settings, made)
+        return made
+
+    return list(run(function, values, [value.dtype for value in values], [value.shape for value in values]))
 
 
 _MARK = "_gradbus_exchanged"  # an attribute

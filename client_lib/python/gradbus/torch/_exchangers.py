@@ -21,6 +21,7 @@ from .._errors import (
     bad_argument,
 )
 from .._layout import DEFAULT_BUCKET_BYTES
+from .._modes.groups import is_local
 from .._optimizers import superseded
 from .._process_sets import ProcessSet, global_process_set, session_of
 from ._buckets.delay_compensation import compensation_of
@@ -31,7 +32,7 @@ from ._exchange.bucket_maker import BucketMaker, ExchangedParameter
 from ._exchange.gradients import GradientExchange
 from ._exchange.groups import ParameterGroups
 from ._exchange.holders import sees_all_readers
-from ._modes.local_modes import LocalModes, LocalParameter, is_local
+from ._modes.local_modes import LocalModes, LocalParameter
 from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
 from ._modes.own_states import make_equal
 from ._modes.shard_optimizers import holds_parameters, text_of, told_options, without_restore

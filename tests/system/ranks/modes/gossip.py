@@ -12,7 +12,7 @@ import gradbus.torch as gradbus
 import numpy as np
 import torch
 from gossip_simulation import LR, MOMENTUM, Simulation, matchings, pairs_of_round, targets_of
-from gradbus.torch._modes.gossip import RandomPairs, Ring
+from gradbus._modes.gossip import RandomPairs, Ring
 
 SHAPES = {"a": (6, 4), "b": (8,), "c": (4, 4), "d": (30,)}
 STEPS = 9

@@ -53,6 +53,11 @@ class ParameterBucket(Registered):
         self.compressed = plan.compression != "none"
         self.slots = [ParameterSlot(*named[s.index], s.offset, self.flat) for s in plan.slots]
 
+    @property
+    def names(self) -> list[str]:
+        """Of its parameters."""
+        return [slot.name for slot in self.slots]
+
     def wait(self) -> None:
         """The result is in flat. After a TimeoutError it may be called again."""
         self.finish()
@@ -71,10 +76,35 @@ class ParameterBucket(Registered):
         for slot in self.slots:
             slot.of(vector).copy_(slot.parameter)
 
-    def set_parameters(self, vector: torch.Tensor) -> None:
+    def set_parameters_to(self, vector: torch.Tensor) -> None:
         """Takes the parameters from a vector of this layout."""
         for slot in self.slots:
             slot.parameter.copy_(slot.of(vector))
+
+    # ---- for averaging and gossip
+
+    def hand_over_copy(self, vector: torch.Tensor) -> None:
+        """Begins a round with these elements."""
+        self.flat.copy_(vector)
+        self.hand_over()
+
+    def subtract(self, vector: torch.Tensor) -> None:
+        """From what is in flat."""
+        self.flat.sub_(vector)
+
+    def add(self, other: ParameterBucket) -> None:
+        """To what is in flat: what is in another one's."""
+        self.flat.add_(other.flat)
+
+    def move_parameters(self, share: float) -> None:
+        """Adds ``share`` times flat, which is changed."""
+        self.flat.mul_(share)
+        for slot in self.slots:
+            slot.parameter.add_(slot.view)
+
+    def set_parameters(self) -> None:
+        """To what is in flat."""
+        self.set_parameters_to(self.flat)
 
 
 def register(

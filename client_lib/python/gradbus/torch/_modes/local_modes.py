@@ -1,7 +1,7 @@
 """The parameters of one optimizer whose gradients stay local: who exchanges them, by their mode.
 
-averaging, gossip: averaging.py, in the circles of gossip.py. localsgd, diloco: local_steps.py. The
-parameters of other modes are in _exchange.
+gradbus/_modes says when: averaging.py, in the circles of gossip.py, and local_steps.py for localsgd and diloco. The
+arithmetic of these is in outer_bucket.py. The parameters of other modes are in _exchange.
 
 All calls come from the thread that steps. Global copies begin as the lowest rank's parameters, which
 the others take over before their first step. A pseudo-gradient is measured from the global copy, so
@@ -13,30 +13,26 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
 from ... import _core
 from ..._errors import BusyError, InvalidError, bad_argument
-from ..._layout import cut_name
-from ..._process_sets import ProcessSet, lowest_rank, session_of
+from ..._modes.averaging import Averaging
+from ..._modes.groups import Groups, by_mode
+from ..._modes.local_steps import LocalSteps
+from ..._process_sets import ProcessSet, lowest_rank
 from .._broadcast import NamedTensors, _broadcast_tensors
 from .._buckets.detach import SHUT_DOWN, closed_error, detach_before_close
-from .._buckets.parameter_buckets import Compress, ParameterBucket, register
+from .._buckets.parameter_buckets import ParameterBucket, ParameterSlot, register
 from .._buckets.parameter_info import NamedParameter, info_of, with_compression
 from .._buckets.retire import retire, retire_names
 from .._state.residual_state import CompressionState, check_state, read_state, write_state
-from .agreement import Agreement, EqualSteps
-from .averaging import Averaging, Circle
-from .gossip import PairSessions, pair_of, topology_of
-from .local_steps import LocalSteps, split_by_bytes
+from .outer_bucket import OuterBucket
 
 # Part -> parameter name -> values, float32 (float64 for float64 parameters).
 OuterState = dict[str, dict[str, torch.Tensor]]
-
-AVERAGING, LOCALSGD, DILOCO, GOSSIP = 3, 4, 5, 10  # as gradbus_mode_kind
 
 LocalParameter = tuple[NamedParameter, _core.Mode]
 
@@ -54,16 +50,43 @@ def check_part(
         )
 
 
-def is_local(mode: _core.Mode) -> bool:
-    """Parameters are exchanged, not gradients."""
-    return mode.kind in (AVERAGING, LOCALSGD, DILOCO, GOSSIP)
+def _outer_slots(group: LocalSteps[OuterBucket]) -> Iterator[tuple[ParameterSlot, OuterBucket]]:
+    """Every parameter's place."""
+    return ((slot, outer) for outer in group.buckets for slot in outer.bucket.slots)
 
 
-def _key(mode: _core.Mode) -> tuple[float, ...]:
-    return (
-        mode.kind, mode.period_steps, mode.period_ms, mode.outer_lr, mode.outer_momentum,
-        mode.fragments, mode.overlap, mode.topology, mode.seed, mode.wait,
-    )  # fmt: skip
+class _Registers:
+    """Registers parameters for gradbus/_modes/groups.py."""
+
+    def __init__(self, bucket_bytes: int, compression: str | None, registered: list[ParameterBucket]) -> None:
+        """``compression``: None: the job's policy. ``registered``: gets all buckets."""
+        self._bucket_bytes = bucket_bytes
+        self._compression = compression
+        self._registered = registered
+
+    def register(
+        self, parameters: Sequence[NamedParameter], prefix: str, session: _core.Session, may_compress: bool
+    ) -> list[ParameterBucket]:
+        """Buckets for some parameters."""
+        if not parameters:
+            return []
+        compress = functools.partial(with_compression, self._compression, session) if may_compress else None
+        made = register(parameters, self._bucket_bytes, prefix, session, compress)
+        self._registered += made
+        return made
+
+    def outer(self, bucket: ParameterBucket, mode: _core.Mode) -> OuterBucket:
+        """For localsgd and diloco."""
+        return OuterBucket(bucket, mode)
+
+    def bytes_of(self, parameter: torch.Tensor) -> int:
+        """Its size."""
+        return parameter.numel() * parameter.element_size()
+
+    def codec_of(self, parameter: NamedParameter, session: _core.Session) -> str:
+        """As the job's policy or this optimizer has it."""
+        info = info_of(*parameter)
+        return with_compression(self._compression, session, info, parameter[1]).compression
 
 
 class LocalModes:
@@ -73,14 +96,12 @@ class LocalModes:
         self, prefix: str, bucket_bytes: int, process_set: ProcessSet, compression: str | None
     ) -> None:
         self._prefix = prefix
-        self._bucket_bytes = bucket_bytes
         self._process_set = process_set
-        self._compression = compression  # None: the job's policy
-        self._numbers = itertools.count()  # of the groups of one mode, for their buckets' names
         self._registered: list[ParameterBucket] = []
-        self._stepping: list[LocalSteps] = []
+        registers = _Registers(bucket_bytes, compression, self._registered)
+        self._groups: Groups[OuterBucket] = Groups(prefix, process_set, registers)
+        self._stepping: list[LocalSteps[OuterBucket]] = []
         self._averaging: list[Averaging] = []
-        self._pairs: PairSessions | None = None  # of gossip
         self._parameters: dict[torch.nn.Parameter, str] = {}
         self._detached = False
         self._why_detached = SHUT_DOWN
@@ -91,84 +112,10 @@ class LocalModes:
 
         Raises InvalidError (dtype, device), MismatchError naming the bucket when ranks differ.
         """
-        groups: dict[tuple[float, ...], list[LocalParameter]] = {}
-        for pair in parameters:
-            groups.setdefault(_key(pair[1]), []).append(pair)
-        for group in groups.values():
-            self._add_group([named for named, _ in group], group[0][1])
+        for group in by_mode(parameters):
+            made = self._groups.make([named for named, _ in group], group[0][1])
+            self._stepping.append(made) if isinstance(made, LocalSteps) else self._averaging.append(made)
         self._parameters.update({parameter: name for (name, parameter), _ in parameters})
-
-    def _add_group(self, named: list[NamedParameter], mode: _core.Mode) -> None:
-        session = session_of(self._process_set, "DistributedOptimizer")
-        prefix = f"{self._prefix}.{next(self._numbers)}"
-        if mode.kind in (AVERAGING, GOSSIP):
-            self._add_averaging(named, mode, prefix, session)
-            return
-        compress = functools.partial(with_compression, self._compression, session)
-        fragments: list[tuple[list[ParameterBucket], EqualSteps] | None] = []
-        for number, part in enumerate(split_by_bytes(named, mode.fragments)):
-            name = f"{prefix}.{number}"
-            if not part:
-                fragments.append(None)
-                continue
-            buckets = self._register(part, name, session, compress)
-            ranks = self._process_set.ranks
-            fragments.append((buckets, EqualSteps(session, cut_name(f"{name}/steps"), mode.text, ranks)))
-        self._stepping.append(LocalSteps(fragments, mode))
-
-    def _add_averaging(
-        self, named: list[NamedParameter], mode: _core.Mode, prefix: str, session: _core.Session
-    ) -> None:
-        if mode.kind == GOSSIP:
-            self._refuse_compression(named, mode, session)
-        # Dense: a mean of parameters that leaves most of them out would be none.
-        everyone = self._register(named, prefix, session, None)
-        agreement = Agreement(session, cut_name(f"{prefix}/rounds"), 2)
-        if mode.kind == AVERAGING:
-            self._averaging.append(Averaging(everyone, lambda _: [everyone], 1.0, mode, agreement))
-            return
-        topology = topology_of(mode, session.size)
-        if self._pairs is None:
-            self._pairs = PairSessions(session)
-        # Registration waits for the partner. All ranks take pairs in the same order, so the first
-        # pair that is not done has two ranks at it.
-        circles: dict[int, Circle] = {
-            partner: self._register(
-                named, f"{prefix}/{'+'.join(map(str, pair_of(session.rank, partner)))}", pair, None
-            )
-            for partner, pair in self._pairs.open(topology.pairs()).items()
-        }
-
-        def circles_of(round_number: int) -> list[Circle]:
-            return [circles[partner] for partner in topology.partners(session.rank, round_number)]
-
-        self._averaging.append(Averaging(everyone, circles_of, topology.share, mode, agreement))
-
-    def _refuse_compression(
-        self, named: list[NamedParameter], mode: _core.Mode, session: _core.Session
-    ) -> None:
-        for name, parameter in named:
-            info = info_of(name, parameter)
-            spec = with_compression(self._compression, session, info, parameter).compression
-            if spec != "none":
-                raise InvalidError(
-                    f'GB-O911 BAD_MODE: parameter \'{name}\' is to be compressed by "{spec}", and '
-                    f'mode "{mode.text}" exchanges parameters whole | next: give it no compression, '
-                    "or a mode whose exchanges add up what was left out, such as localsgd:H=8"
-                )
-
-    def _register(
-        self,
-        named: list[NamedParameter],
-        prefix: str,
-        session: _core.Session,
-        compress: Compress | None,
-    ) -> list[ParameterBucket]:
-        if not named:
-            return []
-        made = register(named, self._bucket_bytes, prefix, session, compress)
-        self._registered += made
-        return made
 
     def owns(self, parameter: torch.Tensor) -> bool:
         """Its gradient stays local."""
@@ -182,14 +129,15 @@ class LocalModes:
     @property
     def remembering(self) -> set[str]:
         """The parameters whose differences can be compressed with error feedback."""
-        return {slot.name for group in self._stepping for slot, _ in group.outer_slots()}
+        return {slot.name for group in self._stepping for slot, _ in _outer_slots(group)}
 
     def _refuse_when_detached(self) -> None:
         if self._detached:
             raise closed_error(self._why_detached)
 
     @property
-    def _groups(self) -> list[LocalSteps | Averaging]:
+    def groups(self) -> list[LocalSteps[OuterBucket] | Averaging]:
+        """Of parameters that have one mode."""
         return [*self._stepping, *self._averaging]
 
     def before_step(self) -> None:
@@ -203,9 +151,9 @@ class LocalModes:
             self._anchor(new)
 
     @torch.no_grad()
-    def _anchor(self, new: Sequence[LocalSteps]) -> None:
+    def _anchor(self, new: Sequence[LocalSteps[OuterBucket]]) -> None:
         named: NamedTensors = [
-            (slot.name, slot.parameter) for group in new for slot, _ in group.outer_slots()
+            (slot.name, slot.parameter) for group in new for slot, _ in _outer_slots(group)
         ]
         root = lowest_rank(self._process_set)
         names = _broadcast_tensors(self._prefix, named, root, self._process_set)
@@ -217,7 +165,7 @@ class LocalModes:
         """After each inner step: begins and ends the exchanges whose turn it is."""
         if not self._parameters:
             return
-        for group in self._groups:
+        for group in self.groups:
             with torch.no_grad():
                 group.stepped()
 
@@ -246,7 +194,7 @@ class LocalModes:
     @property
     def settled(self) -> bool:
         """No steps were made since the last exchange, and none is under way."""
-        return all(group.settled for group in self._groups)
+        return all(group.settled for group in self.groups)
 
     def _refuse_unless_settled(self, what: str) -> None:
         self._refuse_when_detached()
@@ -263,7 +211,7 @@ class LocalModes:
         """Global copies and momenta by parameter; empty before the first step."""
         self._refuse_unless_settled("outer_state()")
         state: OuterState = {"global": {}, "momentum": {}}
-        for slot, outer in (p for g in self._stepping if g.anchored for p in g.outer_slots()):
+        for slot, outer in (p for g in self._stepping if g.anchored for p in _outer_slots(g)):
             state["global"][slot.name] = slot.of(outer.theta).clone()
             if outer.momentum is not None:
                 state["momentum"][slot.name] = slot.of(outer.momentum).clone()
@@ -277,7 +225,7 @@ class LocalModes:
             return  # of before the first step
         self._check_outer_state(state)
         for group in self._stepping:
-            for slot, outer in group.outer_slots():
+            for slot, outer in _outer_slots(group):
                 slot.of(outer.theta).copy_(state["global"][slot.name])
                 slot.parameter.copy_(slot.of(outer.theta))
                 if outer.momentum is not None:
@@ -298,7 +246,7 @@ class LocalModes:
                 self.load_outer_state(fitting)
 
     def _check_outer_state(self, state: OuterState) -> None:
-        slots = [pair for group in self._stepping for pair in group.outer_slots()]
+        slots = [pair for group in self._stepping for pair in _outer_slots(group)]
         wanted = {
             "global": {slot.name: slot.parameter.shape for slot, _ in slots},
             "momentum": {s.name: s.parameter.shape for s, o in slots if o.momentum is not None},
@@ -348,10 +296,9 @@ class LocalModes:
         for bucket in self._registered:
             bucket.storage.close()
         self._registered.clear()
-        if self._pairs is not None:
-            self._pairs.close()
+        self._groups.close()
 
 
 def kept_in_step(modes: LocalModes) -> str | None:
     """A parameter for which all ranks make the same number of steps, or wait for ever."""
-    return next((name for group in modes._groups if group.keeps_in_step for name in group.names), None)
+    return next((name for group in modes.groups if group.keeps_in_step for name in group.names), None)

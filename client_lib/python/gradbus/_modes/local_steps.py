@@ -17,69 +17,46 @@ two ranks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
-
-import torch
-
-from .._buckets.parameter_info import NamedParameter
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from ... import _core
-    from .._buckets.parameter_buckets import ParameterBucket, ParameterSlot
+    from .. import _core
     from .agreement import EqualSteps
 
 
-class OuterBucket:
+class OuterBucket(Protocol):
     """A bucket of pseudo-gradients, the global copy of its parameters and the outer momentum."""
 
-    def __init__(self, bucket: ParameterBucket, mode: _core.Mode) -> None:
-        self.bucket = bucket
-        self.theta = bucket.private()  # the global copy
-        self.momentum = bucket.private() if mode.outer_momentum else None
-        # The parameters as they were at the start, where they change before the end.
-        self._snapshot = bucket.private() if mode.overlap else None
-        self._lr = mode.outer_lr
-        self._momentum_factor = mode.outer_momentum
+    @property
+    def names(self) -> Sequence[str]:
+        """Of its parameters."""
+
+    def anchor(self) -> None:
+        """The parameters are the global copy."""
 
     def start(self) -> None:
         """Sends the pseudo-gradient off."""
-        for slot in self.bucket.slots:
-            torch.sub(slot.of(self.theta), slot.parameter, out=slot.view)
-        if self._snapshot is not None:
-            self.bucket.copy_parameters(self._snapshot)
-        self.bucket.hand_over()
+
+    def wait(self) -> None:
+        """The mean is in the bucket. After a TimeoutError it may be called again."""
 
     def apply(self) -> None:
-        """The outer step, on the mean that is in the bucket."""
-        self._step_theta(self.bucket.flat)
-        if self._snapshot is None:
-            self.bucket.set_parameters(self.theta)
-            return
-        for slot in self.bucket.slots:
-            progress = slot.parameter - slot.of(self._snapshot)
-            slot.parameter.copy_(slot.of(self.theta) + progress)
-
-    def _step_theta(self, mean: torch.Tensor) -> None:
-        # As torch.optim.SGD(nesterov=True) does it, bit for bit.
-        if self.momentum is not None:
-            for slot in self.bucket.slots:
-                if not slot.parameter.requires_grad:
-                    slot.of(self.momentum).zero_()  # or a frozen parameter would move
-            self.momentum.mul_(self._momentum_factor).add_(mean)
-            mean.add_(self.momentum, alpha=self._momentum_factor)
-        self.theta.add_(mean, alpha=-self._lr)
+        """The outer step on the mean. Parameters continue from the global copy."""
 
 
-class Fragment:
+Bucket = TypeVar("Bucket", bound=OuterBucket)
+
+
+class Fragment(Generic[Bucket]):
     """Parameters that are exchanged at the same steps."""
 
-    def __init__(self, buckets: Sequence[OuterBucket], counts: EqualSteps, turn: int) -> None:
+    def __init__(self, buckets: Sequence[Bucket], counts: EqualSteps, turn: int) -> None:
         self.buckets = buckets
         self.counts = counts
         self.turn = turn  # step modulo H
         self.steps = 0  # since the last start
         self.in_flight = False
-        self._sent: Sequence[OuterBucket] = ()  # what is in flight besides the number of steps
+        self._sent: Sequence[Bucket] = ()  # what is in flight besides the number of steps
         self.due = 0  # the step after which what is in flight is applied
 
     def start(self, step: int, due: int) -> None:
@@ -100,20 +77,20 @@ class Fragment:
         """
         self.counts.end()
         for bucket in self._sent:
-            bucket.bucket.wait()
+            bucket.wait()
         for bucket in self._sent:
             bucket.apply()
         self.in_flight = False
         return bool(self._sent)
 
 
-class LocalSteps:
+class LocalSteps(Generic[Bucket]):
     """The parameters of one mode: their fragments and whose turn it is."""
 
     keeps_in_step = True  # a rank that makes fewer steps keeps others waiting
 
     def __init__(
-        self, fragments: Sequence[tuple[Sequence[ParameterBucket], EqualSteps] | None], mode: _core.Mode
+        self, fragments: Sequence[tuple[Sequence[Bucket], EqualSteps] | None], mode: _core.Mode
     ) -> None:
         """``fragments``: each with what compares its steps; None: it has no parameters, but its turn."""
         self._period = mode.period_steps
@@ -122,7 +99,7 @@ class LocalSteps:
         self._is_flushing = False
         self._fragments = [
             Fragment(
-                [OuterBucket(bucket, mode) for bucket in fragment[0]],
+                fragment[0],
                 fragment[1],
                 (number + 1) * self._period // len(fragments) % self._period,
             )
@@ -132,7 +109,7 @@ class LocalSteps:
         self.anchored = False  # the global copies are there
 
     @property
-    def buckets(self) -> Iterator[OuterBucket]:
+    def buckets(self) -> Iterator[Bucket]:
         """Of all fragments."""
         return (bucket for fragment in self._fragments for bucket in fragment.buckets)
 
@@ -141,19 +118,15 @@ class LocalSteps:
         """Of all fragments."""
         return [fragment.counts for fragment in self._fragments]
 
-    def outer_slots(self) -> Iterator[tuple[ParameterSlot, OuterBucket]]:
-        """Every parameter's place."""
-        return ((slot, outer) for outer in self.buckets for slot in outer.bucket.slots)
-
     @property
     def names(self) -> list[str]:
         """Of the parameters."""
-        return [slot.name for slot, _ in self.outer_slots()]
+        return [name for bucket in self.buckets for name in bucket.names]
 
     def anchor(self) -> None:
         """The parameters, which are the same on all ranks, are the global copy."""
         for outer in self.buckets:
-            outer.bucket.copy_parameters(outer.theta)
+            outer.anchor()
         self.anchored = True
 
     @property
@@ -172,7 +145,7 @@ class LocalSteps:
                 fragment.start(self._step, self._step + self._overlap)
                 self._finish_when_due(fragment)
 
-    def _finish_when_due(self, fragment: Fragment) -> None:
+    def _finish_when_due(self, fragment: Fragment[Bucket]) -> None:
         if fragment.in_flight and fragment.due <= self._step:
             fragment.finish()
 
@@ -181,7 +154,7 @@ class LocalSteps:
         """After how many more steps something is exchanged."""
         return min(map(self._steps_to, self._fragments), default=0)
 
-    def _steps_to(self, fragment: Fragment) -> int:
+    def _steps_to(self, fragment: Fragment[Bucket]) -> int:
         return (fragment.turn - self._step - 1) % self._period
 
     def begin_flush(self) -> int:
@@ -207,14 +180,16 @@ class LocalSteps:
         return sum([fragment.finish() for fragment in waiting])
 
 
-def split_by_bytes(named: Sequence[NamedParameter], parts: int) -> list[list[NamedParameter]]:
-    """Contiguous parts of about the same bytes; a parameter belongs to the part its middle is in."""
-    sizes = [parameter.numel() * parameter.element_size() for _, parameter in named]
+Item = TypeVar("Item")
+
+
+def split_by_bytes(items: Sequence[Item], sizes: Sequence[int], parts: int) -> list[list[Item]]:
+    """Contiguous parts of about the same bytes; an item belongs to the part its middle is in."""
     total = max(1, sum(sizes))
-    split: list[list[NamedParameter]] = [[] for _ in range(parts)]
+    split: list[list[Item]] = [[] for _ in range(parts)]
     begin = 0
-    for pair, size in zip(named, sizes):
+    for item, size in zip(items, sizes):
         middle_doubled = 2 * begin + size
-        split[min(parts - 1, middle_doubled * parts // (2 * total))].append(pair)
+        split[min(parts - 1, middle_doubled * parts // (2 * total))].append(item)
         begin += size
     return split

@@ -20,15 +20,50 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ... import _core
-    from .._buckets.parameter_buckets import ParameterBucket
+    from .. import _core
     from .agreement import Agreement
 
+
+class AveragedBucket(Protocol):
+    """A registered tensor of parameters. Vectors are laid out as it is, in what the framework has for them."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of its parameters."""
+
+    def private(self) -> Any:
+        """A vector of zeros."""
+
+    def copy_parameters(self, vector: Any) -> None:
+        """Puts the parameters into a vector."""
+
+    def hand_over_copy(self, vector: Any) -> None:
+        """Begins a round with these elements."""
+
+    def test(self) -> bool:
+        """wait() would not wait."""
+
+    def wait(self) -> None:
+        """The result is in the bucket. After a TimeoutError it may be called again."""
+
+    def subtract(self, vector: Any) -> None:
+        """From what is in the bucket."""
+
+    def add(self, other: Any) -> None:
+        """To what is in the bucket: what is in another one."""
+
+    def move_parameters(self, share: float) -> None:
+        """Adds ``share`` times what is in the bucket, which may be changed."""
+
+    def set_parameters(self) -> None:
+        """To what is in the bucket."""
+
+
 # The buckets that some ranks share; all circles of a rank are laid out alike.
-Circle = Sequence["ParameterBucket"]
+Circle = Sequence[AveragedBucket]
 
 
 class Averaging:
@@ -68,7 +103,7 @@ class Averaging:
     @property
     def names(self) -> list[str]:
         """Of the parameters."""
-        return [slot.name for bucket in self._everyone for slot in bucket.slots]
+        return [name for bucket in self._everyone for name in bucket.names]
 
     @property
     def settled(self) -> bool:
@@ -98,8 +133,7 @@ class Averaging:
             bucket.copy_parameters(snapshot)
         for circle in circles:
             for bucket, snapshot in zip(circle, self._snapshots):
-                bucket.flat.copy_(snapshot)
-                bucket.hand_over()
+                bucket.hand_over_copy(snapshot)
         self._begun += 1
         self._under_way = circles
         self._steps_at_begin = self._steps
@@ -117,13 +151,11 @@ class Averaging:
         # One bucket of each circle at a time: the same parameters.
         for snapshot, *buckets in zip(self._snapshots, *self._wait()):
             for bucket in buckets:
-                bucket.flat.sub_(snapshot)
+                bucket.subtract(snapshot)
             for bucket in buckets[1:]:
-                buckets[0].flat.add_(bucket.flat)
+                buckets[0].add(bucket)
             for bucket in buckets[:1]:
-                bucket.flat.mul_(self._share)
-                for slot in bucket.slots:
-                    slot.parameter.add_(slot.view)
+                bucket.move_parameters(self._share)
 
     def flush(self) -> int:
         """Ends all rounds and makes the replicas identical; how many rounds it ended.
@@ -155,4 +187,4 @@ class Averaging:
             return
         self._wait()
         for bucket in self._everyone:
-            bucket.set_parameters(bucket.flat)
+            bucket.set_parameters()

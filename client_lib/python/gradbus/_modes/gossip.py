@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ... import _core
+    from .. import _core
 
 RING = 2  # as gradbus_topology
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
-from ..._errors import MismatchError
-from ..._ops import Max
+from .._errors import MismatchError
+from .._ops import Max
+from .memory import memory_of
 
 if TYPE_CHECKING:
-    from ... import _core
+    from .. import _core
 
 _I64 = 6  # GRADBUS_I64
 
@@ -23,12 +23,12 @@ class Agreement:
         (self.core,) = session.register_buckets(
             [(name, count, _I64, int(Max), "none", 0, "sync")]
         )
-        self._values: torch.Tensor = torch.from_dlpack(self.core.delay_slots()[0])  # type: ignore[attr-defined]
+        self._values = memory_of(self.core, ctypes.c_int64)[0]
         self.started = False
 
     def start(self, *values: int) -> None:
         """Waits for nobody."""
-        self._values.copy_(torch.tensor(values, dtype=self._values.dtype, device="cpu"))
+        self._values[:] = values
         self.core.start()
         self.started = True
 
@@ -36,7 +36,7 @@ class Agreement:
         """After start(): waits for all ranks; after a TimeoutError it may be called again."""
         self.core.wait()
         self.started = False
-        return [int(value) for value in self._values]
+        return list(self._values)
 
     def greatest(self, *values: int) -> list[int]:
         """Both; after a TimeoutError it may be called again."""
