@@ -80,7 +80,8 @@ Status EmbeddedCluster::start_coordinator() {
                                     host + ":0",
                                     "--lease-ms",
                                     kLeaseMs};
-  return start_daemon({"server", std::move(words), "C501", lab_ ? lab_->coordinator_netns() : -1});
+  return start_daemon(
+      {"server", std::move(words), Role::kCoordinator, lab_ ? lab_->coordinator_netns() : -1});
 }
 
 // Where a node's daemons listen and, as the coordinator cannot see it, how fast that network is.
@@ -99,7 +100,7 @@ Status EmbeddedCluster::start_agents(const ClusterLayout& layout) {
         directory_->path() + "/" + name + ".sock", "--name",        name};
     std::ranges::copy(network_words(layout, i), std::back_inserter(words));
     GRADBUS_RETURN_IF_ERROR(
-        start_daemon({name, std::move(words), "A301", lab_ ? lab_->netns(i) : -1, true}));
+        start_daemon({name, std::move(words), Role::kAgent, lab_ ? lab_->netns(i) : -1}));
   }
   return {};
 }
@@ -116,7 +117,7 @@ Status EmbeddedCluster::start_shards(const ClusterLayout& layout) {
                                       name};
     std::ranges::copy(network_words(layout, node), std::back_inserter(words));
     GRADBUS_RETURN_IF_ERROR(
-        start_daemon({name, std::move(words), "P103", lab_ ? lab_->netns(node) : -1}));
+        start_daemon({name, std::move(words), Role::kShard, lab_ ? lab_->netns(node) : -1}));
   }
   return {};
 }
@@ -126,7 +127,7 @@ Status EmbeddedCluster::await_nodes(SignalQueue& signals, Nanos until) {
     if (!daemon.ready.valid()) continue;  // the coordinator: it is ready
     Result<std::string> socket = await_ready(daemon, "socket", signals, until);
     if (!socket.ok()) return socket.status();
-    if (daemon.spec.has_clients) sockets_.push_back(socket.take());
+    if (daemon.spec.role == Role::kAgent) sockets_.push_back(socket.take());
   }
   return {};
 }
@@ -182,12 +183,12 @@ Result<std::string> EmbeddedCluster::await_ready(Daemon& daemon, const char* key
       set.clear();
       turn(set, soon);
     }
-    return error(daemon.spec.error_id,
+    return error(error_id(daemon.spec.role),
                  daemon.process.name() + " did not start: " + last_words(daemon), kStartAdvice);
   }
-  return error(daemon.spec.error_id, daemon.process.name() + " was not ready within " +
-                                         std::to_string(kDaemonStart / kSecond) +
-                                         " s: " + last_words(daemon));
+  return error(error_id(daemon.spec.role), daemon.process.name() + " was not ready within " +
+                                               std::to_string(kDaemonStart / kSecond) +
+                                               " s: " + last_words(daemon));
 }
 
 std::string EmbeddedCluster::last_words(const Daemon& daemon) const {
@@ -216,22 +217,51 @@ std::string EmbeddedCluster::obituary(const Daemon& daemon) const {
          ") ended while the job ran: " + last_words(daemon);
 }
 
+// What it means when a daemon of this role ends.
+const char* EmbeddedCluster::error_id(Role role) {
+  switch (role) {
+    case Role::kCoordinator: return "C501";
+    case Role::kAgent: return "A301";
+    case Role::kShard: return "P103";
+  }
+  return "X001";
+}
+
+// Counts it, too.
+bool EmbeddedCluster::is_started_again(const Daemon& daemon) {
+  if (daemon.spec.role == Role::kCoordinator) return false;
+  int& left = daemon.spec.role == Role::kAgent ? agent_restarts_left_ : shard_restarts_left_;
+  return left > 0 && left-- > 0;
+}
+
 Status EmbeddedCluster::take_death() {
   if (!restart_failure_.ok()) return std::exchange(restart_failure_, Status());
   for (Daemon& daemon : daemons_) {
     if (!daemon.process.take_ended()) continue;
-    if (!daemon.spec.has_clients || restarts_left_ == 0)
-      return error(daemon.spec.error_id, obituary(daemon),
+    daemon.restarting = is_started_again(daemon);
+    if (daemon.spec.role == Role::kShard)
+      tell_lost_shard(daemon);
+    else if (daemon.restarting)
+      screen_.note("gradbus run: " + obituary(daemon) + "; it is started again (" +
+                   std::to_string(agent_restarts_left_) + " more times)");
+    else
+      return error(error_id(daemon.spec.role), obituary(daemon),
                    "run it again; with --verbose the daemons' logs are shown");
-    --restarts_left_;
-    daemon.restarting = true;
-    screen_.note("gradbus run: " + obituary(daemon) + "; it is started again (" +
-                 std::to_string(restarts_left_) + " more times)");
   }
   return {};
 }
 
-// Its ranks find it by its socket, which it takes over.
+// The coordinator knows whether the job has backup replicas. If not, its ranks get the error.
+void EmbeddedCluster::tell_lost_shard(const Daemon& daemon) {
+  screen_.note("gradbus run: " + obituary(daemon) + "; a job with replicas=2 goes on with the " +
+               "backup replica, any other that uses shards ends with GB-P103; the shard is " +
+               (daemon.restarting
+                    ? "started again (" + std::to_string(shard_restarts_left_) + " more times)"
+                    : "not started again"));
+}
+
+// The ranks of an agent find it by its socket, which it takes over. A shard joins the job at the
+// next fence.
 void EmbeddedCluster::restart_ended() {
   for (Daemon& daemon : daemons_) {
     if (!daemon.restarting || !daemon.process.done()) continue;
@@ -239,6 +269,8 @@ void EmbeddedCluster::restart_ended() {
     Result<Daemon> next = make_daemon(daemon.spec);
     if (next.ok())
       daemon = next.take();
+    else if (daemon.spec.role == Role::kShard)
+      screen_.note("gradbus run: " + next.status().message());
     else
       restart_failure_ = next.status();
   }

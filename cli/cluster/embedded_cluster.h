@@ -22,6 +22,8 @@ namespace gradbus {
 // Half a second is usual; an emulated or overloaded machine has been seen to need 15.
 inline constexpr Nanos kDaemonStart = 30 * kSecond;
 inline constexpr Nanos kDaemonStop = 2 * kSecond;
+// In all, as one that ends again and again must not fill the screen.
+inline constexpr int kShardRestartsMax = 10;
 inline constexpr Nanos kSnapshotStop = 120 * kSecond;  // shards that write a last snapshot
 
 class EmbeddedCluster {
@@ -46,20 +48,21 @@ class EmbeddedCluster {
   void serve(const PollSet& set, Nanos now);
   Nanos deadline() const;
   // So many times an agent that has ended is started again, with the options it had.
-  void restart_agents(int times) { restarts_left_ = times; }
-  // The error of a daemon that has ended since the last call and stays so; ok when none has.
+  void restart_agents(int times) { agent_restarts_left_ = times; }
+  // The error of a daemon that has ended since the last call and without which no job can go on;
+  // ok when none has. A shard is no such daemon: its end is told, and it is started again.
   Status take_death();
 
   // SIGTERM, after kDaemonStop SIGKILL; removes the directory. Idempotent.
   void stop();
 
  private:
+  enum class Role { kCoordinator, kAgent, kShard };
   struct DaemonSpec {
     std::string name;
     std::vector<std::string> words;
-    const char* error_id;  // what it means when this one dies
+    Role role;
     int netns_fd;
-    bool has_clients = false;
   };
   struct Daemon {
     DaemonSpec spec;
@@ -69,6 +72,7 @@ class EmbeddedCluster {
     bool restarting = false;  // as soon as nothing is left of it
   };
 
+  static const char* error_id(Role role);
   Status start_daemon(DaemonSpec spec);
   Result<Daemon> make_daemon(DaemonSpec spec);
   Status start_coordinator();
@@ -80,6 +84,8 @@ class EmbeddedCluster {
   Status await_nodes(SignalQueue& signals, Nanos until);
   std::string last_words(const Daemon& daemon) const;
   std::string obituary(const Daemon& daemon) const;
+  bool is_started_again(const Daemon& daemon);
+  void tell_lost_shard(const Daemon& daemon);
   void restart_ended();
   void signal_all(int number) const;
   bool all_done() const;
@@ -93,7 +99,8 @@ class EmbeddedCluster {
   std::string token_file_;
   std::unique_ptr<LinkLab> lab_;
   std::vector<Daemon> daemons_;
-  int restarts_left_ = 0;
+  int agent_restarts_left_ = 0;
+  int shard_restarts_left_ = kShardRestartsMax;
   Status restart_failure_;
   std::string coordinator_;
   std::vector<std::string> sockets_;
