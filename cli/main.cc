@@ -7,10 +7,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/terminal/standard_output.h"
 #include "common/edit_distance.h"
 #include "common/environment/unknown_variables.h"
 #include "common/errors.h"
@@ -123,7 +125,10 @@ int parse_and_act(CLI::App& app, const std::vector<Action>& actions, int argc, c
   try {
     app.parse(words);
   } catch (const CLI::Success& asked) {
-    return app.exit(asked);
+    std::ostringstream text;  // std::cout would lose an error of writing
+    const int code = app.exit(asked, text, text);
+    std::fputs(text.str().c_str(), stdout);
+    return code;
   } catch (const CLI::ParseError& problem) {
     return fail(error("F100", problem.what()), kExitUsage);
   }
@@ -180,4 +185,4 @@ const std::vector<std::string>& trailing_words() { return trailing; }
 
 }  // namespace gradbus
 
-int main(int argc, char** argv) { return gradbus::run_main(argc, argv); }
+int main(int argc, char** argv) { return gradbus::finish_output(gradbus::run_main(argc, argv)); }

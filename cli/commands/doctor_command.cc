@@ -5,12 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/doctor/doctor_findings.h"
+#include "cli/terminal/terminal.h"
 
 namespace gradbus {
 namespace {
@@ -33,8 +33,7 @@ const char* level_name(Level level) {
 std::string paint(const Finding& finding) {
   char word[16];
   std::snprintf(word, sizeof(word), "%-8s", level_name(finding.level));
-  const char* no_colour = std::getenv("NO_COLOR");
-  if (isatty(STDOUT_FILENO) == 0 || (no_colour != nullptr && *no_colour != '\0')) return word;
+  if (!shows_colour(STDOUT_FILENO)) return word;
   const char* colour = finding.level == Level::kOk     ? "32"
                        : finding.needed                ? "31"
                        : finding.level == Level::kWarn ? "33"
