@@ -16,6 +16,7 @@
 #include "common/edit_distance.h"
 #include "common/environment/unknown_variables.h"
 #include "common/errors.h"
+#include "common/text/help_text.h"
 
 namespace gradbus {
 namespace {
@@ -44,6 +45,8 @@ constexpr Command kCommands[] = {
     {"explain", "explain an error, or list all errors", declare_explain},
     {"env", "show which launcher's variables decide rank and size here", declare_env},
 };
+
+constexpr size_t kCommandColumns = 14;
 
 std::vector<std::string> trailing;
 
@@ -127,7 +130,7 @@ int parse_and_act(CLI::App& app, const std::vector<Action>& actions, int argc, c
   } catch (const CLI::Success& asked) {
     std::ostringstream text;  // std::cout would lose an error of writing
     const int code = app.exit(asked, text, text);
-    std::fputs(text.str().c_str(), stdout);
+    std::fputs(wrap_lines(text.str()).c_str(), stdout);
     return code;
   } catch (const CLI::ParseError& problem) {
     return fail(error("F100", problem.what()), kExitUsage);
@@ -162,9 +165,11 @@ int run_main(int argc, char** argv) {
     sub->allow_extras();
     actions.push_back(command.declare(*sub));
   }
+  app.formatter(std::make_shared<CLI::Formatter>());  // of the list of commands alone
+  app.get_formatter()->column_width(kCommandColumns);
   const std::string first = argc < 2 ? "help" : argv[1];
   if (first == "help") {
-    std::fputs(app.help().c_str(), stdout);
+    std::fputs(wrap_lines(app.help()).c_str(), stdout);
     return argc < 2 ? kExitUsage : kExitOk;
   }
   if (first.starts_with("-") && !is_option(app, first))

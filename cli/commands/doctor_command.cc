@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/doctor/doctor_findings.h"
 #include "cli/terminal/terminal.h"
+#include "common/text/help_text.h"
 
 namespace gradbus {
 namespace {
@@ -20,6 +21,9 @@ constexpr Check kChecks[] = {
     check_open_files, check_locked_memory, check_network,  check_rdma,          check_gpu,
     check_cuda,       check_libraries,     check_programs, check_agent,         check_coordinator,
 };
+
+constexpr size_t kNameColumns = 16;
+constexpr size_t kValueColumn = 8 + 1 + kNameColumns + 1;  // behind the level and the name
 
 const char* level_name(Level level) {
   switch (level) {
@@ -43,9 +47,13 @@ std::string paint(const Finding& finding) {
 
 void print_text(const std::vector<Finding>& findings) {
   for (const Finding& finding : findings) {
-    std::printf("%s %-16s %s\n", paint(finding).c_str(), finding.name.c_str(),
-                finding.value.c_str());
-    if (!finding.next.empty()) std::printf("%-25s next: %s\n", "", finding.next.c_str());
+    std::string head = finding.name + std::string(kNameColumns, ' ');
+    head.resize(std::max(finding.name.size(), kNameColumns));
+    const std::string blanks(kValueColumn, ' ');
+    std::string lines = wrap_lines(blanks + finding.value + "\n");
+    lines.replace(0, kValueColumn, paint(finding) + " " + head + " ");
+    if (!finding.next.empty()) lines += wrap_lines(blanks + "next: " + finding.next + "\n");
+    std::fputs(lines.c_str(), stdout);
   }
 }
 
