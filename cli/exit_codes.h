@@ -32,6 +32,7 @@ inline constexpr ExitCodeInfo kExitCodes[] = {
     {"126", "run", "The program may not be executed."},
     {"127", "run", "The program does not exist."},
     {"128 + signal", "run", "A signal has ended a rank or the command: 130 after Ctrl-C."},
+    {"141", "all", "The reader of its output has gone, as with | head -1."},
     {"others", "run", "The first rank that failed has ended with this code."},
 };
 

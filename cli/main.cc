@@ -7,13 +7,16 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/terminal/standard_output.h"
 #include "common/edit_distance.h"
 #include "common/environment/unknown_variables.h"
 #include "common/errors.h"
+#include "common/text/help_text.h"
 
 namespace gradbus {
 namespace {
@@ -42,6 +45,8 @@ constexpr Command kCommands[] = {
     {"explain", "explain an error, or list all errors", declare_explain},
     {"env", "show which launcher's variables decide rank and size here", declare_env},
 };
+
+constexpr size_t kCommandColumns = 14;
 
 std::vector<std::string> trailing;
 
@@ -123,7 +128,10 @@ int parse_and_act(CLI::App& app, const std::vector<Action>& actions, int argc, c
   try {
     app.parse(words);
   } catch (const CLI::Success& asked) {
-    return app.exit(asked);
+    std::ostringstream text;  // std::cout would lose an error of writing
+    const int code = app.exit(asked, text, text);
+    std::fputs(wrap_lines(text.str()).c_str(), stdout);
+    return code;
   } catch (const CLI::ParseError& problem) {
     return fail(error("F100", problem.what()), kExitUsage);
   }
@@ -157,9 +165,11 @@ int run_main(int argc, char** argv) {
     sub->allow_extras();
     actions.push_back(command.declare(*sub));
   }
+  app.formatter(std::make_shared<CLI::Formatter>());  // of the list of commands alone
+  app.get_formatter()->column_width(kCommandColumns);
   const std::string first = argc < 2 ? "help" : argv[1];
   if (first == "help") {
-    std::fputs(app.help().c_str(), stdout);
+    std::fputs(wrap_lines(app.help()).c_str(), stdout);
     return argc < 2 ? kExitUsage : kExitOk;
   }
   if (first.starts_with("-") && !is_option(app, first))
@@ -180,4 +190,4 @@ const std::vector<std::string>& trailing_words() { return trailing; }
 
 }  // namespace gradbus
 
-int main(int argc, char** argv) { return gradbus::run_main(argc, argv); }
+int main(int argc, char** argv) { return gradbus::finish_output(gradbus::run_main(argc, argv)); }

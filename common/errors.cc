@@ -136,6 +136,9 @@ constexpr ErrorInfo kErrors[] = {
      "The coordinator cannot write to the folder of its --state-dir.",
      "make the folder writable for its user, free space, or leave out --state-dir: settings are "
      "then kept in memory"},
+    {"F117", "OUTPUT_LOST", Code::kUnavailable,
+     "What a command prints could not be written to its standard output.",
+     "write the output to a disk with room, or into a pipe"},
     {"H200", "BAD_LAUNCH", Code::kInvalid,
      "The launch options contradict each other or the machine.", "gradbus run --help"},
     {"H201", "COMMAND_FAILED", Code::kUnavailable, "The program to run could not be started.",

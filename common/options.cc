@@ -15,6 +15,7 @@
 #include "common/errors.h"
 #include "common/option_file.h"
 #include "common/option_value.h"
+#include "common/text/help_text.h"
 
 namespace gradbus {
 
@@ -166,7 +167,7 @@ Result<bool> OptionTable::parse(int argc, const char* const* argv) {
   common.declare(app);
   for (const auto& option : options_) option->declare(app);
   GRADBUS_RETURN_IF_ERROR(split_command_line(app, argc, argv));
-  if (common.help) return print(app.help()), false;
+  if (common.help) return print(wrap_lines(app.help())), false;
   if (common.version) return print("gradbus-" + section_ + " " GRADBUS_VERSION "\n"), false;
   GRADBUS_RETURN_IF_ERROR(apply(common.config));
   if (common.print_config) return print(print_config()), false;

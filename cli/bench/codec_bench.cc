@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "common/clock.h"
 #include "common/large_vector.h"
+#include "common/text/help_text.h"
 #include "compression/error_feedback.h"
 #include "compression/payload.h"
 #include "compression/registry.h"
@@ -19,6 +20,7 @@
 namespace gradbus {
 namespace {
 
+constexpr size_t kSentenceColumn = 12;
 constexpr double kLineBytes = 64;  // of a cache line: what one selected element costs to touch
 
 // GB/s of one core, by what a loop reads and writes.
@@ -201,14 +203,19 @@ std::string option_text(const CodecOption& option) {
   return text + "  " + std::string(option.sentence);
 }
 
+void print_option(const CodecOption& option) {
+  std::printf("%s\n", wrap_lines(option_text(option)).c_str());
+}
+
 int print_list() {
   for (const CodecRow* row : codec_rows()) {
-    std::printf("%-12s%s\n", std::string(row->name).c_str(), std::string(row->sentence).c_str());
-    for (const CodecOption& option : row->options) std::printf("%s\n", option_text(option).c_str());
+    std::string name(row->name);
+    name.resize(kSentenceColumn, ' ');
+    std::printf("%s\n", wrap_lines(name + std::string(row->sentence)).c_str());
+    for (const CodecOption& option : row->options) print_option(option);
   }
   std::printf("of every codec\n");
-  for (const CodecOption& option : common_codec_options())
-    std::printf("%s\n", option_text(option).c_str());
+  for (const CodecOption& option : common_codec_options()) print_option(option);
   return kExitOk;
 }
 
@@ -225,12 +232,13 @@ int bench_codecs(const CodecBenchOptions& options) {
   if (!rates.ok()) return fail(rates.status(), kExitFailed);
   pin_to(allowed_cores().front());
   std::FILE* const to = table_stream(options.json);
-  std::fprintf(to, "# gradbus %s bench codec: %zu elements of f32, one core, best of %d\n# %s\n",
-               GRADBUS_VERSION, elements.value(), options.iterations, machine_text().c_str());
-  std::fprintf(
-      to,
-      "# GB/s of f32 input; of what memory allows: read %.1f, copy %.1f, add %.1f, mix %.1f GB/s\n",
-      rates.value().read, rates.value().copy, rates.value().add, rates.value().mix);
+  std::fprintf(to, "# gradbus %s bench codec: %zu elements of f32, one core, best of %d\n%s",
+               GRADBUS_VERSION, elements.value(), options.iterations,
+               commented(machine_text()).c_str());
+  std::fprintf(to,
+               "# GB/s of f32 input; what memory allows:\n"
+               "# read %.1f, copy %.1f, add %.1f, mix %.1f GB/s\n",
+               rates.value().read, rates.value().copy, rates.value().add, rates.value().mix);
   const LargeVector<float> gradient = normal_gradient(elements.value());
   CodecTable table(elements.value());
   for (const CompressionSpec& spec : specs.value()) {

@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/terminal/text_table.h"
 #include "common/errors.h"
+#include "common/text/help_text.h"
 
 namespace gradbus {
 namespace {
@@ -75,7 +76,8 @@ Result<Limits> measure_limits() {
 }
 
 void print_table(const Limits& limits, std::FILE* to) {
-  std::fprintf(to, "# gradbus %s bench machine\n# %s\n", GRADBUS_VERSION, machine_text().c_str());
+  std::fprintf(to, "# gradbus %s bench machine\n%s", GRADBUS_VERSION,
+               commented(machine_text()).c_str());
   std::fprintf(to, "# GB/s of traffic, bytes read and written; arrays of %llu MiB\n",
                static_cast<unsigned long long>(stream_array_bytes() >> 20));
   TextTable table(

@@ -53,16 +53,17 @@ BenchRow make_row(const BenchWork& work, const Extent& extent, const BenchTimes&
   return row;
 }
 
+// 80 columns in all, up to ten digits of elements; a longer number moves the rest of its row.
 std::string column_titles() {
-  return formatted("#%13s %13s %7s %8s %9s %8s %8s %8s %9s %9s\n", "size", "count", "type", "redop",
+  return formatted("#%10s %10s %4s %7s %7s %6s %6s %6s %7s %7s\n", "size", "count", "type", "redop",
                    "time", "algbw", "busbw", "#wrong", "p50", "p99") +
-         formatted("#%13s %13s %7s %8s %9s %8s %8s %8s %9s %9s", "(B)", "(elements)", "", "",
+         formatted("#%10s %10s %4s %7s %7s %6s %6s %6s %7s %7s", "(B)", "(elements)", "", "",
                    "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)");
 }
 
 std::string row_text(const BenchWork& work, const BenchRow& row) {
   const std::string wrong = row.wrong.has_value() ? std::to_string(*row.wrong) : "N/A";
-  return formatted("%14llu %13llu %7s %8s %9s %8.2f %8.2f %8s %9s %9s",
+  return formatted("%11llu %10llu %4s %7s %7s %6.2f %6.2f %6s %7s %7s",
                    static_cast<unsigned long long>(row.extent.bytes),
                    static_cast<unsigned long long>(row.extent.count), type_text(work).c_str(),
                    std::string(reduce_op_name(work.op)).c_str(),

@@ -80,7 +80,8 @@ Status EmbeddedCluster::start_coordinator() {
                                     host + ":0",
                                     "--lease-ms",
                                     kLeaseMs};
-  return start_daemon({"server", std::move(words), "C501", lab_ ? lab_->coordinator_netns() : -1});
+  return start_daemon({"server", std::move(words), EmbeddedDaemon::Role::kCoordinator,
+                       lab_ ? lab_->coordinator_netns() : -1});
 }
 
 // Where a node's daemons listen and, as the coordinator cannot see it, how fast that network is.
@@ -98,8 +99,8 @@ Status EmbeddedCluster::start_agents(const ClusterLayout& layout) {
         sibling_program("gradbus-agent"),          "--coordinator", coordinator_, "--socket",
         directory_->path() + "/" + name + ".sock", "--name",        name};
     std::ranges::copy(network_words(layout, i), std::back_inserter(words));
-    GRADBUS_RETURN_IF_ERROR(
-        start_daemon({name, std::move(words), "A301", lab_ ? lab_->netns(i) : -1, true}));
+    GRADBUS_RETURN_IF_ERROR(start_daemon(
+        {name, std::move(words), EmbeddedDaemon::Role::kAgent, lab_ ? lab_->netns(i) : -1}));
   }
   return {};
 }
@@ -115,30 +116,30 @@ Status EmbeddedCluster::start_shards(const ClusterLayout& layout) {
                                       "--name",
                                       name};
     std::ranges::copy(network_words(layout, node), std::back_inserter(words));
-    GRADBUS_RETURN_IF_ERROR(
-        start_daemon({name, std::move(words), "P103", lab_ ? lab_->netns(node) : -1}));
+    GRADBUS_RETURN_IF_ERROR(start_daemon(
+        {name, std::move(words), EmbeddedDaemon::Role::kShard, lab_ ? lab_->netns(node) : -1}));
   }
   return {};
 }
 
 Status EmbeddedCluster::await_nodes(SignalQueue& signals, Nanos until) {
-  for (Daemon& daemon : daemons_) {
+  for (EmbeddedDaemon& daemon : daemons_) {
     if (!daemon.ready.valid()) continue;  // the coordinator: it is ready
     Result<std::string> socket = await_ready(daemon, "socket", signals, until);
     if (!socket.ok()) return socket.status();
-    if (daemon.spec.has_clients) sockets_.push_back(socket.take());
+    if (daemon.spec.role == EmbeddedDaemon::Role::kAgent) sockets_.push_back(socket.take());
   }
   return {};
 }
 
-Status EmbeddedCluster::start_daemon(DaemonSpec spec) {
-  Result<Daemon> daemon = make_daemon(std::move(spec));
+Status EmbeddedCluster::start_daemon(EmbeddedDaemon::Spec spec) {
+  Result<EmbeddedDaemon> daemon = make_daemon(std::move(spec));
   if (!daemon.ok()) return daemon.status();
   daemons_.push_back(daemon.take());
   return {};
 }
 
-Result<EmbeddedCluster::Daemon> EmbeddedCluster::make_daemon(DaemonSpec spec) {
+Result<EmbeddedDaemon> EmbeddedCluster::make_daemon(EmbeddedDaemon::Spec spec) {
   const std::string& program = spec.words.front();
   if (access(program.c_str(), X_OK) != 0) return not_found(program);
   Result<Pipe> ready = make_pipe(PipeUse::kForPolling);
@@ -160,10 +161,11 @@ Result<EmbeddedCluster::Daemon> EmbeddedCluster::make_daemon(DaemonSpec spec) {
                    std::make_unique<TailStream>(screen_, Label{"[" + spec.name + "] ", 0}, verbose_,
                                                 TailStream::Lines{last_line, shown_wait_})});
   Process process("embedded " + spec.name, child.take(), std::move(pipes), guard_);
-  return Daemon{std::move(spec), std::move(process), std::move(ready.value().read), last_line};
+  return EmbeddedDaemon{std::move(spec), std::move(process), std::move(ready.value().read),
+                        last_line};
 }
 
-Result<std::string> EmbeddedCluster::await_ready(Daemon& daemon, const char* key,
+Result<std::string> EmbeddedCluster::await_ready(EmbeddedDaemon& daemon, const char* key,
                                                  SignalQueue& signals, Nanos until) {
   PollSet set;
   std::string line;
@@ -182,70 +184,81 @@ Result<std::string> EmbeddedCluster::await_ready(Daemon& daemon, const char* key
       set.clear();
       turn(set, soon);
     }
-    return error(daemon.spec.error_id,
-                 daemon.process.name() + " did not start: " + last_words(daemon), kStartAdvice);
+    return error(daemon.error_id(),
+                 daemon.process.name() + " did not start: " + daemon.last_words(), kStartAdvice);
   }
-  return error(daemon.spec.error_id, daemon.process.name() + " was not ready within " +
-                                         std::to_string(kDaemonStart / kSecond) +
-                                         " s: " + last_words(daemon));
-}
-
-std::string EmbeddedCluster::last_words(const Daemon& daemon) const {
-  const std::string& said = *daemon.last_line;
-  const std::string end = daemon.process.running() ? "it runs" : daemon.process.exit().text();
-  return end + (said.empty() ? "; it said nothing" : "; its last line: " + said.substr(0, 400));
+  return error(daemon.error_id(), daemon.process.name() + " was not ready within " +
+                                      std::to_string(kDaemonStart / kSecond) +
+                                      " s: " + daemon.last_words());
 }
 
 void EmbeddedCluster::watch(PollSet& set) const {
-  for (const Daemon& daemon : daemons_) daemon.process.watch(set, false);
+  for (const EmbeddedDaemon& daemon : daemons_) daemon.process.watch(set, false);
 }
 
 void EmbeddedCluster::serve(const PollSet& set, Nanos now) {
-  for (Daemon& daemon : daemons_) daemon.process.serve(set, now, false);
+  for (EmbeddedDaemon& daemon : daemons_) daemon.process.serve(set, now, false);
   restart_ended();
 }
 
 Nanos EmbeddedCluster::deadline() const {
   Nanos next = kNever;
-  for (const Daemon& daemon : daemons_) next = std::min(next, daemon.process.deadline());
+  for (const EmbeddedDaemon& daemon : daemons_) next = std::min(next, daemon.process.deadline());
   return next;
 }
 
-std::string EmbeddedCluster::obituary(const Daemon& daemon) const {
-  return daemon.process.name() + " (pid " + std::to_string(daemon.process.pid()) +
-         ") ended while the job ran: " + last_words(daemon);
+// Counts it, too.
+bool EmbeddedCluster::is_started_again(const EmbeddedDaemon& daemon) {
+  if (daemon.spec.role == EmbeddedDaemon::Role::kCoordinator) return false;
+  int& left = daemon.spec.role == EmbeddedDaemon::Role::kAgent ? restarts_left_.agents
+                                                               : restarts_left_.shards;
+  return left > 0 && left-- > 0;
 }
 
 Status EmbeddedCluster::take_death() {
   if (!restart_failure_.ok()) return std::exchange(restart_failure_, Status());
-  for (Daemon& daemon : daemons_) {
+  for (EmbeddedDaemon& daemon : daemons_) {
     if (!daemon.process.take_ended()) continue;
-    if (!daemon.spec.has_clients || restarts_left_ == 0)
-      return error(daemon.spec.error_id, obituary(daemon),
+    daemon.restarting = is_started_again(daemon);
+    if (daemon.spec.role == EmbeddedDaemon::Role::kShard)
+      tell_lost_shard(daemon);
+    else if (daemon.restarting)
+      screen_.note("gradbus run: " + daemon.obituary() + "; it is started again (" +
+                   std::to_string(restarts_left_.agents) + " more times)");
+    else
+      return error(daemon.error_id(), daemon.obituary(),
                    "run it again; with --verbose the daemons' logs are shown");
-    --restarts_left_;
-    daemon.restarting = true;
-    screen_.note("gradbus run: " + obituary(daemon) + "; it is started again (" +
-                 std::to_string(restarts_left_) + " more times)");
   }
   return {};
 }
 
-// Its ranks find it by its socket, which it takes over.
+// The coordinator knows whether the job has backup replicas. If not, its ranks get the error.
+void EmbeddedCluster::tell_lost_shard(const EmbeddedDaemon& daemon) {
+  screen_.note("gradbus run: " + daemon.obituary() + "; a job with replicas=2 goes on with the " +
+               "backup replica, any other that uses shards ends with GB-P103; the shard is " +
+               (daemon.restarting
+                    ? "started again (" + std::to_string(restarts_left_.shards) + " more times)"
+                    : "not started again"));
+}
+
+// The ranks of an agent find it by its socket, which it takes over. A shard joins the job at the
+// next fence.
 void EmbeddedCluster::restart_ended() {
-  for (Daemon& daemon : daemons_) {
+  for (EmbeddedDaemon& daemon : daemons_) {
     if (!daemon.restarting || !daemon.process.done()) continue;
     daemon.restarting = false;
-    Result<Daemon> next = make_daemon(daemon.spec);
+    Result<EmbeddedDaemon> next = make_daemon(daemon.spec);
     if (next.ok())
       daemon = next.take();
+    else if (daemon.spec.role == EmbeddedDaemon::Role::kShard)
+      screen_.note("gradbus run: " + next.status().message());
     else
       restart_failure_ = next.status();
   }
 }
 
 void EmbeddedCluster::stop() {
-  for (Daemon& daemon : daemons_) daemon.restarting = false;
+  for (EmbeddedDaemon& daemon : daemons_) daemon.restarting = false;
   signal_all(SIGTERM);
   PollSet set;
   const Nanos patience =
@@ -267,12 +280,12 @@ void EmbeddedCluster::stop() {
 }
 
 void EmbeddedCluster::signal_all(int number) const {
-  for (const Daemon& daemon : daemons_) daemon.process.signal(number);
+  for (const EmbeddedDaemon& daemon : daemons_) daemon.process.signal(number);
 }
 
 bool EmbeddedCluster::all_done() const {
   return std::all_of(daemons_.begin(), daemons_.end(),
-                     [](const Daemon& daemon) { return daemon.process.done(); });
+                     [](const EmbeddedDaemon& daemon) { return daemon.process.done(); });
 }
 
 // One turn for the daemons alone, on top of what the caller put into `set`.

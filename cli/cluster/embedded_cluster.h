@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "cli/cluster/cluster_layout.h"
+#include "cli/cluster/embedded_daemon.h"
 #include "cli/cluster/link_lab.h"
 #include "cli/process/orphan_guard.h"
 #include "cli/process/poll_set.h"
 #include "cli/process/private_dir.h"
-#include "cli/process/process.h"
 #include "cli/process/signal_queue.h"
 #include "cli/terminal/screen.h"
 #include "common/clock.h"
@@ -22,6 +22,8 @@ namespace gradbus {
 // Half a second is usual; an emulated or overloaded machine has been seen to need 15.
 inline constexpr Nanos kDaemonStart = 30 * kSecond;
 inline constexpr Nanos kDaemonStop = 2 * kSecond;
+// In all, as one that ends again and again must not fill the screen.
+inline constexpr int kShardRestartsMax = 10;
 inline constexpr Nanos kSnapshotStop = 120 * kSecond;  // shards that write a last snapshot
 
 class EmbeddedCluster {
@@ -46,40 +48,31 @@ class EmbeddedCluster {
   void serve(const PollSet& set, Nanos now);
   Nanos deadline() const;
   // So many times an agent that has ended is started again, with the options it had.
-  void restart_agents(int times) { restarts_left_ = times; }
-  // The error of a daemon that has ended since the last call and stays so; ok when none has.
+  void restart_agents(int times) { restarts_left_.agents = times; }
+  // The error of a daemon that has ended since the last call and without which no job can go on;
+  // ok when none has. A shard is no such daemon: its end is told, and it is started again.
   Status take_death();
 
   // SIGTERM, after kDaemonStop SIGKILL; removes the directory. Idempotent.
   void stop();
 
  private:
-  struct DaemonSpec {
-    std::string name;
-    std::vector<std::string> words;
-    const char* error_id;  // what it means when this one dies
-    int netns_fd;
-    bool has_clients = false;
-  };
-  struct Daemon {
-    DaemonSpec spec;
-    Process process;
-    Fd ready;
-    std::shared_ptr<std::string> last_line;
-    bool restarting = false;  // as soon as nothing is left of it
+  struct Restarts {
+    int agents = 0;
+    int shards = kShardRestartsMax;
   };
 
-  Status start_daemon(DaemonSpec spec);
-  Result<Daemon> make_daemon(DaemonSpec spec);
+  Status start_daemon(EmbeddedDaemon::Spec spec);
+  Result<EmbeddedDaemon> make_daemon(EmbeddedDaemon::Spec spec);
   Status start_coordinator();
-  Result<std::string> await_ready(Daemon& daemon, const char* key, SignalQueue& signals,
+  Result<std::string> await_ready(EmbeddedDaemon& daemon, const char* key, SignalQueue& signals,
                                   Nanos until);
   Status start_agents(const ClusterLayout& layout);
   Status start_shards(const ClusterLayout& layout);
   std::vector<std::string> network_words(const ClusterLayout& layout, int node) const;
   Status await_nodes(SignalQueue& signals, Nanos until);
-  std::string last_words(const Daemon& daemon) const;
-  std::string obituary(const Daemon& daemon) const;
+  bool is_started_again(const EmbeddedDaemon& daemon);
+  void tell_lost_shard(const EmbeddedDaemon& daemon);
   void restart_ended();
   void signal_all(int number) const;
   bool all_done() const;
@@ -92,8 +85,8 @@ class EmbeddedCluster {
   std::unique_ptr<PrivateDir> directory_;
   std::string token_file_;
   std::unique_ptr<LinkLab> lab_;
-  std::vector<Daemon> daemons_;
-  int restarts_left_ = 0;
+  std::vector<EmbeddedDaemon> daemons_;
+  Restarts restarts_left_;
   Status restart_failure_;
   std::string coordinator_;
   std::vector<std::string> sockets_;

@@ -23,6 +23,7 @@
 #include "cli/process/orphan_guard.h"
 #include "common/edit_distance.h"
 #include "common/errors.h"
+#include "common/text/help_text.h"
 #include "compression/spec.h"
 #include "proto/numbers.h"
 #include "transport/registry.h"
@@ -155,7 +156,7 @@ std::string storm_text(const BenchWork& work) {
          std::to_string(parts) + " parts";
 }
 
-std::vector<std::string> header_lines(const CommandOptions& options, const BenchWork& work) {
+std::string header_text(const CommandOptions& options, const BenchWork& work) {
   const ClusterOptions& cluster = options.cluster;
   std::string where = "ranks " + cluster.ranks + ", agents " + cluster.agents + ", transport " +
                       cluster.transport + ", algorithm " + cluster.algorithm;
@@ -169,10 +170,12 @@ std::vector<std::string> header_lines(const CommandOptions& options, const Bench
                                               : " of registered tensors, in place")
                             : " of private buffers";
   if (!work.model.empty()) what += ": " + storm_text(work);
-  return {"# gradbus " GRADBUS_VERSION " bench: " + what, "# " + machine_text(), "# " + where,
-          "# iterations " + std::to_string(work.iterations) + ", warm-up " +
-              std::to_string(work.warmup) +
-              "; time: best iteration, slowest rank; below 64 KiB an iteration is a batch"};
+  const std::string how = "iterations " + std::to_string(work.iterations) + ", warm-up " +
+                          std::to_string(work.warmup) +
+                          "; time: best iteration, slowest rank; below 64 KiB an iteration is a "
+                          "batch";
+  return commented("gradbus " GRADBUS_VERSION " bench: " + what) + commented(machine_text()) +
+         commented(where) + commented(how);
 }
 
 int start_ranks_and_wait(const CommandOptions& options, const BenchWork& work,
@@ -187,7 +190,7 @@ int start_ranks_and_wait(const CommandOptions& options, const BenchWork& work,
   if (signals.first() != 0) return 128 + signals.first();
   if (!started.ok()) return fail(started, kExitFailed);
   const Target table = options.bench.json == kStandardOutput ? Target::kErr : Target::kOut;
-  for (const std::string& line : header_lines(options, work)) screen.line(table, Label{}, line);
+  screen.raw(table, header_text(options, work));
   const RankStarter starter{
       plan,           launch,       screen, guard.value(), cluster.sockets(), cluster.coordinator(),
       usable_cores(), cluster.lab()};
@@ -252,13 +255,13 @@ int act(const CLI::App& app, const CommandOptions& options) {
 }
 
 constexpr char kFooter[] =
-    "The columns are those of nccl-tests. For reduce_scatter, all_gather, gather, scatter and\n"
-    "all_to_all `count` is a rank's block and `size` all blocks together; algbw = size / time;\n"
+    "The columns are those of nccl-tests. For reduce_scatter, all_gather, gather, scatter and "
+    "all_to_all `count` is a rank's block and `size` all blocks together; algbw = size / time; "
     "busbw = algbw * 2(n-1)/n (all_reduce), * (n-1)/n (those with blocks), * 1 (others).\n\n"
-    "An iteration begins with a barrier, which is not timed. Its time is that of the slowest\n"
-    "rank. `time` is the best iteration; p50 and p99 are percentiles of all. Below 64 KiB an\n"
-    "iteration is a batch of operations back to back, as many as take 200 us, at most 128. Its\n"
-    "time is divided by their number. --check exchanges known data before and after the timed\n"
+    "An iteration begins with a barrier, which is not timed. Its time is that of the slowest "
+    "rank. `time` is the best iteration; p50 and p99 are percentiles of all. Below 64 KiB an "
+    "iteration is a batch of operations back to back, as many as take 200 us, at most 128. Its "
+    "time is divided by their number. --check exchanges known data before and after the timed "
     "iterations; if elements are wrong, the exit code is 1.\n\n"
     "  gradbus bench all_reduce --ranks 4 --agents 2 -b 4 -e 256M -f 4 --check\n"
     "  gradbus bench all_reduce --ranks 2 --model resnet50\n"

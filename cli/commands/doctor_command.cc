@@ -5,12 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/doctor/doctor_findings.h"
+#include "cli/terminal/terminal.h"
+#include "common/text/help_text.h"
 
 namespace gradbus {
 namespace {
@@ -20,6 +21,9 @@ constexpr Check kChecks[] = {
     check_open_files, check_locked_memory, check_network,  check_rdma,          check_gpu,
     check_cuda,       check_libraries,     check_programs, check_agent,         check_coordinator,
 };
+
+constexpr size_t kNameColumns = 16;
+constexpr size_t kValueColumn = 8 + 1 + kNameColumns + 1;  // behind the level and the name
 
 const char* level_name(Level level) {
   switch (level) {
@@ -33,8 +37,7 @@ const char* level_name(Level level) {
 std::string paint(const Finding& finding) {
   char word[16];
   std::snprintf(word, sizeof(word), "%-8s", level_name(finding.level));
-  const char* no_colour = std::getenv("NO_COLOR");
-  if (isatty(STDOUT_FILENO) == 0 || (no_colour != nullptr && *no_colour != '\0')) return word;
+  if (!shows_colour(STDOUT_FILENO)) return word;
   const char* colour = finding.level == Level::kOk     ? "32"
                        : finding.needed                ? "31"
                        : finding.level == Level::kWarn ? "33"
@@ -44,9 +47,13 @@ std::string paint(const Finding& finding) {
 
 void print_text(const std::vector<Finding>& findings) {
   for (const Finding& finding : findings) {
-    std::printf("%s %-16s %s\n", paint(finding).c_str(), finding.name.c_str(),
-                finding.value.c_str());
-    if (!finding.next.empty()) std::printf("%-25s next: %s\n", "", finding.next.c_str());
+    std::string head = finding.name + std::string(kNameColumns, ' ');
+    head.resize(std::max(finding.name.size(), kNameColumns));
+    const std::string blanks(kValueColumn, ' ');
+    std::string lines = wrap_lines(blanks + finding.value + "\n");
+    lines.replace(0, kValueColumn, paint(finding) + " " + head + " ");
+    if (!finding.next.empty()) lines += wrap_lines(blanks + "next: " + finding.next + "\n");
+    std::fputs(lines.c_str(), stdout);
   }
 }
 

@@ -50,9 +50,9 @@ Action declare_drain(CLI::App& app) {
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
       "/etc/gradbus/token");
   app.footer(
-      "Running jobs go on. Ranks that begin a job on the node get GB-C507, and new jobs\n"
-      "do not use a drained shard. The node stays drained when its agent or the\n"
-      "coordinator is restarted. Whoever has the cluster token may do this. Without it,\n"
+      "Running jobs go on. Ranks that begin a job on the node get GB-C507, and new jobs "
+      "do not use a drained shard. The node stays drained when its agent or the "
+      "coordinator is restarted. Whoever has the cluster token may do this. Without it, "
       "root and the agent's user may drain their own node.");
   return [options] { return drain(*options); };
 }

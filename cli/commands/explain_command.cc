@@ -7,8 +7,8 @@
 
 #include "cli/command.h"
 #include "cli/commands/error_pages.h"
-#include "cli/terminal/text_table.h"
 #include "common/errors.h"
+#include "common/text/help_text.h"
 
 namespace gradbus {
 namespace {
@@ -30,7 +30,7 @@ void print(const std::string& line) { std::printf("%s\n", line.c_str()); }
 // A word in front, then the text behind it, within 80 columns.
 void print_field(const std::string& name, std::string_view text) {
   constexpr size_t kIndent = 11;
-  std::string lines = wrapped(std::string(text), kIndent);
+  std::string lines = wrapped(text, kIndent);
   lines.replace(2, name.size() + 1, name + ":");
   std::fputs(lines.c_str(), stdout);
 }
@@ -60,7 +60,7 @@ int explain_exit_codes(bool as_json) {
     list.push_back({{"code", info.code}, {"commands", info.commands}, {"meaning", info.meaning}});
     if (as_json) continue;
     print(std::string(info.code) + " (" + std::string(info.commands) + ")");
-    print("    " + std::string(info.meaning));
+    std::fputs(wrapped(info.meaning, 4).c_str(), stdout);
   }
   if (as_json) print(list.dump());
   return kExitOk;
@@ -98,7 +98,7 @@ int explain_all(bool as_json) {
   }
   for (const ErrorInfo& info : all_errors()) {
     print("GB-" + std::string(info.id) + " " + std::string(info.name));
-    print("    " + std::string(info.meaning));
+    std::fputs(wrapped(info.meaning, 4).c_str(), stdout);
   }
   return kExitOk;
 }

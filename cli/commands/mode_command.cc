@@ -53,8 +53,8 @@ Action declare_mode(CLI::App& app) {
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
       "/etc/gradbus/token");
   app.footer(
-      "Only the job's owner and root may do this. Without the cluster token, this node's agent\n"
-      "forwards the request. The mode changes at the job's next fence, where nothing is in\n"
+      "Only the job's owner and root may do this. Without the cluster token, this node's agent "
+      "forwards the request. The mode changes at the job's next fence, where nothing is in "
       "flight: optimizer.flush(), or every N steps with gradbus run --fence-every N.\n\n"
       "  gradbus mode train \"*\" delayed:k=1 --reason \"node 7 is slow until Monday\"");
   return [options] { return change_mode(*options); };

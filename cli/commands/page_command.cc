@@ -56,7 +56,7 @@ int page(const PageOptions& options) {
 Action declare_page(CLI::App& app) {
   auto options = std::make_shared<PageOptions>();
   app.footer(
-      "The key after # lets its holder read the page and nothing else. It is made from\n"
+      "The key after # lets its holder read the page and nothing else. It is made from "
       "the cluster token and changes with it.\n"
       "Exit code: 0; 1 if there is no page; 2 if no coordinator answers.");
   app.add_flag("--json", options->json, "one JSON object with url and key");

@@ -250,14 +250,14 @@ int run(const RunOptions& options) {
 
 constexpr char kFooter[] =
     "gradbus run -np N [OPTIONS] [--] COMMAND [ARGUMENTS...]\n\n"
-    "If an agent answers on this machine, the job uses it. Otherwise an embedded coordinator and\n"
-    "embedded agents are started for the job, and stopped after it. Each rank gets GRADBUS_RANK,\n"
-    "GRADBUS_SIZE, GRADBUS_LOCAL_RANK, GRADBUS_JOB and GRADBUS_SOCKET, and what torch.distributed\n"
-    "reads: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. The exit code is that of\n"
+    "If an agent answers on this machine, the job uses it. Otherwise an embedded coordinator and "
+    "embedded agents are started for the job, and stopped after it. Each rank gets GRADBUS_RANK, "
+    "GRADBUS_SIZE, GRADBUS_LOCAL_RANK, GRADBUS_JOB and GRADBUS_SOCKET, and what torch.distributed "
+    "reads: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. The exit code is that of "
     "the first rank that failed (128 + number for a signal).\n\n"
     "  gradbus run -np 4 -- python train.py --epochs 3\n"
     "  gradbus run -np 4 --agents 2 -- ./train        two agents, TCP between them\n"
-    "  gradbus run -np 6 --agents 3 --link 1gbit -- ./train   with an emulated network\n"
+    "  gradbus run -np 6 --agents 3 --link 1gbit -- ./train   emulated network\n"
     "  gradbus run -H node1:8,node2:8 -- python train.py   over ssh; agents run there";
 
 // The options of embedded daemons and their network.
@@ -302,14 +302,16 @@ void declare_measurements(CLI::App& app, const std::shared_ptr<RunOptions>& opti
                  "writes what steps compute into FILE, for gradbus plan --replay FILE");
 }
 
-// Not in --help, which is about our own options: docs/how-to/run-jobs.md has a table.
+// --help has those that do something: docs/how-to/run-jobs.md has a table of all.
 void declare_horovod_options(CLI::App& app, const std::shared_ptr<GivenHorovodOptions>& given) {
   for (const HorovodOption& option : horovod_options()) {
     const std::string name = option.name;
+    const std::string group = help_of(option).empty() ? "" : "Options of horovodrun";
     if (option.has_value)
       app.add_option_function<std::string>(
-             name, [given, name](const std::string& value) { (*given)[name] = value; })
-          ->group("");
+             name, [given, name](const std::string& value) { (*given)[name] = value; },
+             help_of(option))
+          ->group(group);
     else
       app.add_flag_callback(name, [given, name] { (*given)[name] = ""; })->group("");
   }

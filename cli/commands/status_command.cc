@@ -14,6 +14,7 @@
 #include "cli/process/signal_queue.h"
 #include "cli/status/status_view.h"
 #include "cli/terminal/json_line.h"
+#include "cli/terminal/terminal.h"
 #include "common/errors.h"
 
 namespace gradbus {
@@ -59,7 +60,7 @@ int print_once(CoordinatorClient& client, const StatusOptions& options, const st
     return fail(
         error("J406", "the coordinator at " + address + " knows no job \"" + options.job + "\""),
         kExitUnhealthy);
-  const bool page = options.watch && isatty(STDOUT_FILENO) == 1;
+  const bool page = options.watch && moves_cursor(STDOUT_FILENO);
   const StatusView view{address, page ? terminal_rows() : 0, !options.job.empty(), options.tensors};
   const std::string text =
       options.json ? status_json(reply.value(), address) + "\n" : status_text(reply.value(), view);
@@ -72,7 +73,7 @@ int print_once(CoordinatorClient& client, const StatusOptions& options, const st
 // Until a signal: that is how a person ends it, so it is no failure.
 int watch(CoordinatorClient& client, const StatusOptions& options, const std::string& address,
           SignalQueue& signals) {
-  const char* clear = isatty(STDOUT_FILENO) == 1 && !options.json ? "\x1b[H\x1b[2J" : "";
+  const char* clear = moves_cursor(STDOUT_FILENO) && !options.json ? "\x1b[H\x1b[2J" : "";
   PollSet set;
   int last = kExitOk;
   while (!signals.take()) {

@@ -62,7 +62,7 @@ Action declare_timeline(CLI::App& app) {
   app.add_option("--tensors", options->tensors, "tensors in the table; default 10");
   app.add_flag("--json", options->json, "prints one JSON object; times are microseconds");
   app.footer(
-      "Exposed communication is the time in which a rank only waits for others. Hidden\n"
+      "Exposed communication is the time in which a rank only waits for others. Hidden "
       "communication runs beside the rank's computation.");
   return [options] { return timeline(*options); };
 }

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 
 #include "cli/cluster/coordinator_client.h"
@@ -13,6 +12,7 @@
 #include "cli/status/status_view.h"
 #include "cli/status/top_view.h"
 #include "cli/terminal/full_screen.h"
+#include "cli/terminal/terminal.h"
 #include "common/clock.h"
 
 namespace gradbus {
@@ -34,11 +34,6 @@ void declare_top_cluster(CLI::App& app, TopOptions& options) {
       "--token-file", options.token_file,
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
       "/etc/gradbus/token");
-}
-
-bool no_color() {
-  const char* variable = std::getenv("NO_COLOR");
-  return variable != nullptr && *variable != '\0';
 }
 
 // Whether the keys that wait change the view; `ended`: one of them ends the command.
@@ -91,13 +86,13 @@ int print_top(CoordinatorClient& client, const TopOptions& options, const TopVie
 int top(const TopOptions& options) {
   TopView view;
   view.address = coordinator_address(options.coordinator);
-  const bool terminal = isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1;
+  const bool terminal = moves_cursor(STDOUT_FILENO) && isatty(STDIN_FILENO) == 1;
   if (!terminal || options.once || options.json) {
     view.rows = 0;
     CoordinatorClient client(view.address, options.token_file);
     return print_top(client, options, view);
   }
-  view.bold = !no_color();
+  view.bold = shows_colour(STDOUT_FILENO);
   SignalQueue signals;  // before gRPC's threads, so that they leave the signals to us
   CoordinatorClient client(view.address, options.token_file, kPagePatience);
   return live(client, view, signals, static_cast<Nanos>(options.every * kSecond));
@@ -107,7 +102,7 @@ int jobs(const TopOptions& options) {
   CoordinatorClient client(coordinator_address(options.coordinator), options.token_file);
   const Result<v1::StatusReply> reply = client.status("");
   if (!reply.ok()) return fail(reply.status(), kExitNoCoordinator);
-  const size_t columns = isatty(STDOUT_FILENO) == 1 ? FullScreen::size().columns : 80;
+  const size_t columns = terminal_columns(STDOUT_FILENO);
   const std::string text =
       options.json ? jobs_json(reply.value()) : jobs_text(reply.value(), columns);
   std::fputs(text.c_str(), stdout);

@@ -109,7 +109,7 @@ Action declare_trace(CLI::App& app) {
       "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
       "/etc/gradbus/token");
   app.footer(
-      "Only the job's owner and root may do this. The file opens in https://ui.perfetto.dev and\n"
+      "Only the job's owner and root may do this. The file opens in https://ui.perfetto.dev and "
       "chrome://tracing; gradbus timeline FILE sums it up. Ctrl-C ends the trace early.\n\n"
       "  gradbus trace train --seconds 5 -o trace.json");
   return [options] { return trace(*options); };

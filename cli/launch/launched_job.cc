@@ -5,12 +5,13 @@
 
 #include <algorithm>
 
+#include "cli/exit_codes.h"
+#include "cli/terminal/standard_output.h"
 #include "common/errors.h"
 
 namespace gradbus {
 namespace {
 
-constexpr int kExitNotFound = 127;
 constexpr int kExitSshFailed = 255;  // ssh's own: the host is unknown, unreachable or refuses
 
 std::string running_ranks(const std::vector<Process>& ranks) {
@@ -32,9 +33,11 @@ int LaunchedJob::run() {
   if (trace_ != nullptr) trace_->finish();
   if (cluster_ != nullptr) cluster_->stop();
   drain_screen();
+  take_signals();  // what was written last may be lost
+  screen_.flush();
   if (exit_code_ != 0) return exit_code_;
-  if (signals_.first() != 0) return 128 + signals_.first();
-  return reader_gone_ ? 128 + SIGPIPE : 0;
+  if (signals_.first() != 0) return kExitSignal + signals_.first();
+  return output_lost_ ? kExitSignal + SIGPIPE : kExitOk;
 }
 
 void LaunchedJob::start_ranks() {
@@ -81,9 +84,15 @@ void LaunchedJob::fill_poll_set(bool paused) {
 
 void LaunchedJob::take_signals() {
   while (signals_.take()) ladder_.request(monotonic_now());
-  // As for any program whose reader has gone: nobody wants the rest.
-  if (!screen_.out().broken() || reader_gone_) return;
-  reader_gone_ = true;
+  if (screen_.out().broken() && !output_lost_) lose_output();
+}
+
+// As for any program whose output nobody gets: it ends.
+void LaunchedJob::lose_output() {
+  output_lost_ = true;
+  const Status lost = output_error(screen_.out().failure());
+  if (!lost.ok()) screen_.note(lost.message());
+  if (!lost.ok() && exit_code_ == 0) exit_code_ = kExitFailed;
   ladder_.request(monotonic_now());
 }
 

@@ -41,6 +41,7 @@ class LaunchedJob {
   bool all_done() const;
   Nanos next_deadline() const;
   void drain_screen();
+  void lose_output();
 
   const RankStarter& starter_;
   Screen& screen_;
@@ -51,7 +52,7 @@ class LaunchedJob {
   PollSet poll_set_;
   StopLadder ladder_;
   bool pressed_ = false;  // from here on ranks end because we made them
-  bool reader_gone_ = false;
+  bool output_lost_ = false;
   int exit_code_ = 0;     // of the first failure
   int failed_rank_ = -1;  // whose failure is still to be told, behind its last lines
 };

@@ -110,6 +110,19 @@ Status add_ssh(const HorovodOption& option, const std::string& value, RunOptions
 
 std::span<const HorovodOption> horovod_options() { return kOptions; }
 
+std::string help_of(const HorovodOption& option) {
+  const std::string text(option.text);
+  switch (option.use) {
+    case HorovodUse::kFusion: return text;
+    case HorovodUse::kSsh:
+      return text == "-p" ? "port of ssh on other hosts" : "file of the private key for ssh";
+    case HorovodUse::kTuning: return "sets " + text + " for the ranks";
+    case HorovodUse::kNothing:
+    case HorovodUse::kRefused: break;
+  }
+  return "";
+}
+
 Status apply_horovod_options(const GivenHorovodOptions& given, RunOptions* options,
                              std::vector<std::string>* sentences) {
   for (const HorovodOption& option : kOptions) {

@@ -32,6 +32,9 @@ struct HorovodOption {
 
 std::span<const HorovodOption> horovod_options();
 
+// What --help says of it; "" for an option that does nothing here or is refused.
+std::string help_of(const HorovodOption& option);
+
 // What was given, by name; "" for an option without a value.
 using GivenHorovodOptions = std::map<std::string, std::string>;
 

@@ -4,6 +4,7 @@
 
 #include "cli/plan/plan_view.h"
 #include "cli/terminal/text_table.h"
+#include "common/text/help_text.h"
 #include "common/units.h"
 
 namespace gradbus {

@@ -7,6 +7,7 @@
 #include "cli/status/status_view.h"
 #include "cli/terminal/text_table.h"
 #include "common/dtype.h"
+#include "common/text/help_text.h"
 #include "common/units.h"
 #include "proto/numbers.h"
 

@@ -1,11 +1,11 @@
 #include "cli/terminal/screen.h"
 
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include <iterator>
 
 #include "cli/terminal/line_assembler.h"
+#include "cli/terminal/terminal.h"
 
 namespace gradbus {
 namespace {
@@ -20,11 +20,6 @@ bool same_file(int one, int other) {
   struct stat b {};
   return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
          a.st_ino == b.st_ino;
-}
-
-size_t terminal_columns(int fd) {
-  winsize size{};
-  return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 }  // namespace
@@ -72,7 +67,7 @@ Sink& Screen::sink_of(Target target) {
 }
 
 std::string Screen::painted(const Sink& sink, const Label& label) const {
-  if (label.text.empty() || !style_.colour || !sink.is_terminal()) return label.text;
+  if (label.text.empty() || !style_.colour || !sink.moves_cursor()) return label.text;
   const char* colour = kPalette[static_cast<size_t>(label.colour) % std::size(kPalette)];
   return std::string("\x1b[") + colour + "m" + label.text + "\x1b[0m";
 }

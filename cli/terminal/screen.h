@@ -1,5 +1,5 @@
 // The launcher's stdout and stderr together: whole lines with a rank's label, and one progress line
-// at the bottom when stderr is a terminal. Main thread only.
+// at the bottom when stderr is a terminal that can move its cursor. Main thread only.
 //
 // Invariant: a progress line is erased before any other line is written to the terminal and drawn
 // again behind it, so neither ever cuts the other.
@@ -38,7 +38,7 @@ class Screen {
   // A line of the launcher itself, on stderr.
   void note(std::string_view text);
 
-  bool shows_progress() const { return err_.is_terminal(); }
+  bool shows_progress() const { return err_.moves_cursor(); }
   // The ranks' pipes are not read while this many bytes wait: a slow reader slows the ranks, as it
   // would without a launcher, instead of filling our memory.
   bool is_full() const;

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "cli/terminal/terminal.h"
+
 namespace gradbus {
 namespace {
 
@@ -17,10 +19,11 @@ bool is_writable(int fd) {
 
 }  // namespace
 
-Sink::Sink(int fd) : fd_(fd), is_terminal_(isatty(fd) == 1) {}
+Sink::Sink(int fd)
+    : fd_(fd), is_terminal_(isatty(fd) == 1), moves_cursor_(gradbus::moves_cursor(fd)) {}
 
 void Sink::write(std::string_view bytes) {
-  if (!broken_) pending_.append(bytes);
+  if (!broken()) pending_.append(bytes);
 }
 
 void Sink::flush() {
@@ -39,7 +42,7 @@ bool Sink::write_some() {
   }
   if (errno == EINTR) return true;
   if (errno == EAGAIN) return false;
-  broken_ = true;  // EPIPE, EIO of a closed terminal, ENOSPC: nobody will read this
+  failure_ = errno;  // EPIPE, EIO of a closed terminal, ENOSPC: nobody will read this
   written_ = pending_.size();
   return false;
 }

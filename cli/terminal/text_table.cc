@@ -7,11 +7,6 @@
 #include "common/check.h"
 
 namespace gradbus {
-namespace {
-
-constexpr size_t kColumns = 80;
-
-}  // namespace
 
 void TextTable::add(std::vector<std::string> words) {
   GRADBUS_CHECK(words.size() == columns_.size());
@@ -58,22 +53,6 @@ std::string TextTable::line(const std::vector<std::string>& words,
   }
   text.erase(text.find_last_not_of(' ') + 1);
   return text + "\n";
-}
-
-std::string wrapped(const std::string& text, size_t indent) {
-  std::string lines;
-  for (size_t begin = 0; begin < text.size();) {
-    size_t end = begin + kColumns - indent;
-    if (end >= text.size()) {
-      end = text.size();
-    } else if (const size_t blank = text.rfind(' ', end);
-               blank != std::string::npos && blank > begin) {
-      end = blank;
-    }
-    lines += std::string(indent, ' ') + text.substr(begin, end - begin) + "\n";
-    begin = end + (end < text.size() && text[end] == ' ' ? 1 : 0);
-  }
-  return lines;
 }
 
 std::string cut(const std::string& word, size_t width) {

@@ -31,9 +31,6 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Words wrapped at blanks to 80 columns, each line with `indent` blanks in front.
-std::string wrapped(const std::string& text, size_t indent);
-
 // `word` cut to `width` bytes, "~" as the last one when something is missing.
 std::string cut(const std::string& word, size_t width);
 

@@ -5,6 +5,7 @@
 
 #include "cli/terminal/text_table.h"
 #include "cli/timeline/trace_summary.h"
+#include "common/text/help_text.h"
 #include "common/units.h"
 
 namespace gradbus {

@@ -53,7 +53,7 @@ def env(agent_socket, mark, scratch):
     base = {k: v for k, v in os.environ.items() if not k.startswith("GRADBUS_")}
     base.pop("OMP_NUM_THREADS", None)
     base.pop("XDG_RUNTIME_DIR", None)
-    return dict(base, GRADBUS_SOCKET=agent_socket, TEST_MARK=mark, TMPDIR=scratch)
+    return dict(base, GRADBUS_SOCKET=agent_socket, TEST_MARK=mark, TMPDIR=scratch, TERM="xterm")
 
 
 def run(env, *words, **options):

@@ -107,6 +107,7 @@ TEST_F(Pipes, AVanishedReaderIsNoticed) {
 class Terminal : public ::testing::Test {
  protected:
   Terminal() {
+    setenv("TERM", "xterm", 1);
     int master = -1;
     int slave = -1;
     const winsize size{24, 20, 0, 0};
