@@ -115,25 +115,31 @@ def pulled(mode):
 
 
 def ahead(staleness):
-    """Ranks say after each step how many they have made; the fast one is never further ahead."""
+    """Ranks say after each step how many they have made; a fast one is never further ahead, also right after
+    a fence, and whoever was slow before it."""
     parameters = make(f"ps:ssp,max_staleness={staleness}")
-    gradient = torch.ones(SHAPE)
-    step(parameters, gradient)
-    gradbus.barrier()
-    slow = gradbus.rank() == gradbus.size() - 1
+    step(parameters, torch.ones(SHAPE))
+    for slow in (gradbus.size() - 1, 0):
+        parameters[2].flush()
+        everybody = gradbus.allgather_object(timed_steps(parameters, 0.1 if gradbus.rank() == slow else 0))
+        pushed = [began for began, _ in everybody[slow]]
+        for times in everybody:
+            for number, (_, ended) in enumerate(times):
+                begun_by_slowest = sum(began <= ended for began in pushed)
+                assert number + 1 - begun_by_slowest <= int(staleness), (slow, number, begun_by_slowest)
+    parameters[2].flush()
+    assert parameters[0][0, 0].item() == -25 * gradbus.size()
+
+
+def timed_steps(parameters, pause):
+    """The begin and the end of each of twelve steps."""
     times = []
     for _ in range(12):
-        time.sleep(0.1 if slow else 0)
+        time.sleep(pause)
         began = time.time()
-        step(parameters, gradient)
+        step(parameters, torch.ones(SHAPE))
         times.append((began, time.time()))
-    everybody = gradbus.allgather_object(times)
-    pushed = [began for began, _ in everybody[-1]]
-    for number, (_, ended) in enumerate(everybody[0]):
-        begun_by_slowest = sum(began <= ended for began in pushed)
-        assert number + 1 - begun_by_slowest <= int(staleness), (number, begun_by_slowest)
-    parameters[2].flush()
-    assert parameters[0][0, 0].item() == -13 * gradbus.size()
+    return times
 
 
 def slow(mode, steps, sleep):
