@@ -4,6 +4,8 @@
 
 #include "common/errors.h"
 #include "common/log.h"
+#include "data_plane/ended_links.h"
+#include "proto/return_margin.h"
 
 namespace gradbus {
 namespace {
@@ -11,6 +13,7 @@ namespace {
 constexpr Nanos kBackoffMin = 100 * kMillisecond;
 constexpr Nanos kBackoffMax = 1 * kSecond;
 constexpr Nanos kPatience = 60 * kSecond;
+constexpr Nanos kLeaseMax = 60 * kSecond;
 
 }  // namespace
 
@@ -21,16 +24,18 @@ void CoordinatorConnection::say_hello() {
   stream_.reconnect(message);
 }
 
-void CoordinatorConnection::welcomed(const v1::Welcome& welcome) {
+void CoordinatorConnection::welcomed(const v1::Welcome& welcome, Nanos now) {
   agent_id_ = welcome.agent_id();
   incarnation_ = welcome.incarnation();
   heartbeat_every_ = std::max<Nanos>(welcome.heartbeat_ms(), 10) * kMillisecond;
+  lease_ = std::min(Nanos{welcome.lease_ms()} * kMillisecond, kLeaseMax);
   next_heartbeat_ = 0;
   connected_ = true;
   ++welcomes_;
   not_proven_ = {};
   warned_ = false;
   backoff_ = 0;
+  if (gone_since_ != 0) returned_at_ = now;
   gone_since_ = 0;
   spdlog::info("coordinator {} knows this agent as \"{}\"", address_, node());
 }
@@ -57,6 +62,12 @@ Status CoordinatorConnection::why_not_connected() const {
 
 bool CoordinatorConnection::may_return(Nanos now) const {
   return gone_since_ == 0 || now - gone_since_ < kPatience;
+}
+
+Nanos CoordinatorConnection::reports_by() const {
+  if (gone_since_ == 0 && returned_at_ == 0) return 0;
+  const Nanos back = gone_since_ == 0 ? returned_at_ : gone_since_ + kPatience;
+  return back + lease_ + kReturnMargin + kShardLossDeadline;
 }
 
 Status CoordinatorConnection::given_up() const {

@@ -200,6 +200,22 @@ def test_a_shard_that_does_not_come_back():
             assert status != 0 and ("GB-P103" in out or "GB-P102" in out), out
 
 
+@pytest.mark.parametrize("mode", ["ps:sync,replicas=2", "ps:async,replicas=2"])
+def test_a_shard_with_a_backup_replica_does_not_come_back(mode):
+    """The job waits for the coordinator, longer than for a report of one that is there, and fails over."""
+    with cluster(2, 3) as rig:
+        ranks = start_ranks(rig, NEWEST, "faults/coordinator_away.py", 4, "backups", mode, str(rig.folder))
+        rigs.wait_until(lambda: all((rig.folder / f"begun-{rank}").exists() for rank in range(4)), what="the start")
+        kill_coordinator(rig)
+        rig.shards[1].kill()
+        rig.shards[1].process.wait()
+        go_on(rig)
+        time.sleep(7)
+        restart_coordinator(rig)
+        assert_all_ok([rank.finish() for rank in ranks])
+        assert "goes on without shard shard-1" in rig.server.text(), rig.server.text()
+
+
 def test_elastic_waits_for_the_coordinator():
     """At init() and later: C501 is no failure."""
     with cluster() as rig:
