@@ -75,7 +75,8 @@ bool ParameterTensor::save(uint32_t chunk, SnapshotPiece& piece, std::vector<flo
   const Chunk& state = chunks_[slot(chunk)];
   if (!state.set) return false;
   piece.optimizer = static_cast<uint32_t>(plan().mode.optimizer.kind);
-  piece.vectors = optimizer_vectors(plan().mode.optimizer);
+  piece.vectors = static_cast<uint16_t>(optimizer_vectors(plan().mode.optimizer));
+  piece.layout = static_cast<uint16_t>(plan().mode.layout);
   piece.learning_rate = state.learning_rate;
   piece.count = plan().collective.count;
   piece.first = first_element(chunk);

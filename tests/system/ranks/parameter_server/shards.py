@@ -6,6 +6,7 @@
     shards.py ahead STALENESS        ps:ssp: how far the fast rank gets ahead of the slow one
     shards.py steps MODE NAME FIRST LAST   one rank: steps FIRST to LAST - 1 of a run, wherever its shards
                                      begin from; they end as torch's after all LAST steps
+    shards.py parameters MODE NAME:ROWSxCOLUMNS...   one step of parameters in this order
     shards.py pulled MODE            prints the least and the largest parameter, after one round
     shards.py slow MODE STEPS SLEEP  the last rank sleeps before every step; prints each one's seconds
     shards.py forever MODE           steps until the job ends; prints its error
@@ -105,6 +106,17 @@ def steps(mode, name, first, last):
     for mine, wanted in zip((weight, bias), alone):
         error = (mine - wanted).abs().max().item()
         assert error < 1e-5, (name, error)
+
+
+def parameters(mode, *described):
+    """Small ones, which share a bucket."""
+    named = []
+    for name, _, shape in (words.partition(":") for words in described):
+        named.append((name, torch.nn.Parameter(torch.zeros([int(side) for side in shape.split("x")]))))
+    optimizer = gradbus.DistributedOptimizer(torch.optim.SGD([p for _, p in named], lr=1.0), named, mode=mode)
+    optimizer.zero_grad()
+    sum(parameter.sum() for _, parameter in named).backward()
+    optimizer.step()
 
 
 def pulled(mode):
@@ -233,7 +245,8 @@ def refused(mode, words, compression=None):
 def main():
     gradbus.init()
     commands = [
-        steps, pulled, counting, optimizer, layers, ahead, slow, forever, refused, nothing_to_pull, other_memory,
+        steps, parameters, pulled, counting, optimizer, layers, ahead, slow, forever, refused, nothing_to_pull,
+        other_memory,
     ]  # fmt: skip
     {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()
