@@ -14,6 +14,7 @@ constexpr Nanos kBackoffMin = 100 * kMillisecond;
 constexpr Nanos kBackoffMax = 1 * kSecond;
 constexpr Nanos kPatience = 60 * kSecond;
 constexpr Nanos kLeaseMax = 60 * kSecond;
+constexpr Nanos kReportMargin = kReturnMargin + kShardLossDeadline;
 
 }  // namespace
 
@@ -28,14 +29,14 @@ void CoordinatorConnection::welcomed(const v1::Welcome& welcome, Nanos now) {
   agent_id_ = welcome.agent_id();
   incarnation_ = welcome.incarnation();
   heartbeat_every_ = std::max<Nanos>(welcome.heartbeat_ms(), 10) * kMillisecond;
-  lease_ = std::min(Nanos{welcome.lease_ms()} * kMillisecond, kLeaseMax);
   next_heartbeat_ = 0;
   connected_ = true;
   ++welcomes_;
   not_proven_ = {};
   warned_ = false;
   backoff_ = 0;
-  if (gone_since_ != 0) returned_at_ = now;
+  const Nanos lease = std::min(Nanos{welcome.lease_ms()} * kMillisecond, kLeaseMax);
+  if (gone_since_ != 0) reports_by_ = now + lease + kReportMargin;
   gone_since_ = 0;
   spdlog::info("coordinator {} knows this agent as \"{}\"", address_, node());
 }
@@ -49,6 +50,7 @@ void CoordinatorConnection::ended(const std::string& why, Nanos now) {
   backoff_ = std::clamp(backoff_ * 2, kBackoffMin, kBackoffMax);
   next_hello_ = now + backoff_;
   if (gone_since_ == 0) gone_since_ = now;
+  reports_by_ = gone_since_ + kPatience + kReportMargin;
 }
 
 Status CoordinatorConnection::gone() const {
@@ -62,12 +64,6 @@ Status CoordinatorConnection::why_not_connected() const {
 
 bool CoordinatorConnection::may_return(Nanos now) const {
   return gone_since_ == 0 || now - gone_since_ < kPatience;
-}
-
-Nanos CoordinatorConnection::reports_by() const {
-  if (gone_since_ == 0 && returned_at_ == 0) return 0;
-  const Nanos back = gone_since_ == 0 ? returned_at_ : gone_since_ + kPatience;
-  return back + lease_ + kReturnMargin + kShardLossDeadline;
 }
 
 Status CoordinatorConnection::given_up() const {

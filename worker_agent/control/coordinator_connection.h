@@ -46,7 +46,7 @@ class CoordinatorConnection {
   bool may_return(Nanos now) const;
   // It reports the nodes that were lost while it was gone by then, or does not return. 0: it was
   // not gone.
-  Nanos reports_by() const;
+  Nanos reports_by() const { return reports_by_; }
   // GB-C501, for those who have waited for it in vain.
   Status given_up() const;
 
@@ -65,12 +65,11 @@ class CoordinatorConnection {
   v1::Hello hello_;
   CoordinatorStream& stream_;
   bool connected_ = false;
-  bool warned_ = false;    // that it cannot be reached
-  Status not_proven_;      // why the token proof failed, if that is the reason
-  Nanos gone_since_ = 0;   // 0: it is connected, or no stream has ended yet
-  Nanos returned_at_ = 0;  // 0: it was never gone
-  Nanos lease_ = 0;        // as the last Welcome said
-  Nanos next_hello_ = 0;   // 0: a stream is open or being opened
+  bool warned_ = false;   // that it cannot be reached
+  Status not_proven_;     // why the token proof failed, if that is the reason
+  Nanos gone_since_ = 0;  // 0: it is connected, or no stream has ended yet
+  Nanos reports_by_ = 0;
+  Nanos next_hello_ = 0;  // 0: a stream is open or being opened
   Nanos backoff_ = 0;
   uint64_t agent_id_ = 0;
   uint64_t incarnation_ = 0;
