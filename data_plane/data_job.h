@@ -49,6 +49,8 @@ class DataJob {
   virtual void on_received(const TransportEvent& event) = 0;
   virtual void on_closed(const TransportEvent& event, const std::string& why) = 0;
 
+  // A lost shard is reported by this time. Until then a link to a shard may be gone.
+  virtual void expect_reports_by(Nanos at) = 0;
   // One of the job's shards is lost, and the job continues without it.
   virtual void lose_shard(uint32_t shard) = 0;
   // The job has more shards.

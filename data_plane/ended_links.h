@@ -1,10 +1,11 @@
 // Links to shards that ended while the job may continue without the shard. Each waits, with a
 // deadline, for the coordinator to report the shard as lost. The coordinator detects that by the
-// end of a stream or a lease.
+// end of a stream or a lease. One that was started again first waits for the nodes of the job.
 //
 // Engine thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -24,10 +25,14 @@ class EndedLinks {
   void forget(uint32_t peer) {
     std::erase_if(links_, [peer](const Ended& link) { return link.peer == peer; });
   }
+  // The coordinator is gone, or has returned: it reports losses by `at`, or not at all.
+  void expect_reports_by(Nanos at) { reports_by_ = at; }
   // Entries are in the order of their ends, which is that of their deadlines. 0: none waits.
-  Nanos wake_at() const { return links_.empty() ? 0 : links_.front().deadline; }
+  Nanos wake_at() const {
+    return links_.empty() ? 0 : std::max(links_.front().deadline, reports_by_);
+  }
   Status overdue(Nanos now) const {
-    return links_.empty() || now < links_.front().deadline ? Status() : links_.front().why;
+    return links_.empty() || now < wake_at() ? Status() : links_.front().why;
   }
 
  private:
@@ -37,6 +42,7 @@ class EndedLinks {
     Nanos deadline = 0;
   };
   std::vector<Ended> links_;
+  Nanos reports_by_ = 0;
 };
 
 }  // namespace gradbus

@@ -86,6 +86,7 @@ void Engine::begin(std::unique_ptr<DataJob> job) {
           id, error("A304", std::string("the agent cannot watch one more process of job id ") +
                                 std::to_string(id) + ": " + std::strerror(errno))});
   DataJob& started = *(jobs_[id] = std::move(job));
+  started.expect_reports_by(reports_by_);
   if (started.remote()) admit_pending_links(started);
 }
 
@@ -106,6 +107,11 @@ void Engine::add_shards(const AddShards& command) {
   if (job == nullptr) return;
   job->add_shards(command);
   if (job->remote()) admit_pending_links(*job);
+}
+
+void Engine::expect_reports_by(Nanos at) {
+  reports_by_ = at;
+  for (const auto& [id, job] : jobs_) job->expect_reports_by(at);
 }
 
 void Engine::end(uint64_t job) {
@@ -310,6 +316,10 @@ void carry_out(Engine& engine, const RemoveTensor& command) {
 
 void carry_out(Engine& engine, const LoseShard& command) {
   if (DataJob* const job = engine.find(command.job); job != nullptr) job->lose_shard(command.shard);
+}
+
+void carry_out(Engine& engine, const ExpectReports& command) {
+  engine.expect_reports_by(command.at);
 }
 
 void carry_out(Engine& engine, const AddShards& command) { engine.add_shards(command); }

@@ -69,6 +69,7 @@ class Engine {
     const auto at = jobs_.find(job);
     return at == jobs_.end() ? nullptr : dynamic_cast<Kind*>(at->second.get());
   }
+  void expect_reports_by(Nanos at);
   void add_shards(const AddShards& command);
   void end(uint64_t job);
   void measure(MeasurePath command);
@@ -111,6 +112,7 @@ class Engine {
   std::map<uint64_t, std::unique_ptr<DataJob>> jobs_;
   std::vector<std::unique_ptr<DataJob>> ending_;  // ending jobs that still have frames in flight
   PendingLinks pending_links_;
+  Nanos reports_by_ = 0;                            // as in ExpectReports
   std::unique_ptr<PathProbe> probe_;                // probe of this engine; one at a time
   MeasurePath asked_;                               // the request for it
   std::vector<std::unique_ptr<ProbeEcho>> echoes_;  // answers to probes of others

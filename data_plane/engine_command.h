@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/status.h"
 #include "data_plane/job_traffic.h"
 #include "data_plane/mailbox.h"
@@ -36,6 +37,11 @@ struct RemoveTensor {
 struct LoseShard {
   uint64_t job = 0;
   uint32_t shard = 0;
+};
+
+// The coordinator is gone, or has returned after that: it reports lost shards by `at`.
+struct ExpectReports {
+  Nanos at = 0;
 };
 
 // New shards of the job, after the known ones. The listed lost ones may be new or known.
@@ -64,6 +70,7 @@ struct MeasurePath {
 
 void carry_out(Engine& engine, const RemoveTensor& command);
 void carry_out(Engine& engine, const LoseShard& command);
+void carry_out(Engine& engine, const ExpectReports& command);
 void carry_out(Engine& engine, const AddShards& command);
 void carry_out(Engine& engine, const EndJob& command);
 void carry_out(Engine& engine, MeasurePath command);

@@ -43,7 +43,8 @@ static_assert(sizeof(SnapshotHeader) == 176 && offsetof(SnapshotHeader, crc) == 
 struct SnapshotPiece {
   uint32_t magic = kSnapshotPieceMagic;
   uint32_t optimizer = 0;  // ServerOptimizer::Kind
-  uint32_t vectors = 0;    // number of the optimizer's vectors, after the parameters
+  uint16_t vectors = 0;    // number of the optimizer's vectors, after the parameters
+  uint16_t layout = 0;     // hash of the parameters in the tensor; 0: not known, as in old files
   float learning_rate = 0;
   uint64_t count = 0;  // elements of the tensor
   uint64_t first = 0;

@@ -91,8 +91,8 @@ struct Submission {
   uint32_t tensor;
   uint64_t round;
   uint64_t bytes;
-  uint64_t residual_state_part;  // kReadResidualState, kWriteResidualState: ResidualStatePart
-                                 // (compression/error_feedback.h)
+  uint64_t residual_state_part;  // ResidualStatePart (compression/error_feedback.h). kPosted: 1 +
+                                 // rounds of a codec's warm-up before this one; 0: as they come
   double residual_scale;         // kPosted: factor for the residual before the round; 0: 1
   // kPosted, if shards hold the parameters: learning rate of this step; 0: that of the mode.
   // ps_request is a PsRequest.

@@ -172,7 +172,8 @@ constexpr ErrorPage kClusterPages[] = {
      "Give all shards the same folder with the files of all of them. Or leave out restore.",
      "Shards write to local disks: use a folder that every shard reaches."},
     {"F112", "The snapshot belongs to another model or optimizer than the job.",
-     "The program: layers or optimizer have changed since the snapshot.",
+     "The program: layers, their order or shapes, or the optimizer have changed since the "
+     "snapshot.",
      "Restore with the program and mode that made it, or leave out restore.",
      "A layer was renamed: the snapshot has the old name."},
     {"F113", "A snapshot could not be written. The older one is kept, and the job continues.",

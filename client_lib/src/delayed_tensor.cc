@@ -112,4 +112,8 @@ Status DelayedTensor::scale_residual_state(double factor) {
   return {};
 }
 
+void DelayedTensor::continue_warm_up(uint64_t rounds) {
+  for (Tensor* const slot : slots_) slot->continue_warm_up(rounds / slots_.size());
+}
+
 }  // namespace gradbus

@@ -58,6 +58,8 @@ class DelayedTensor {
   // As in Tensor, for all slots together. BUSY (O905) before the last result has been drained.
   Status start_residual_state(SubmissionKind kind, ResidualStatePart part);
   Status scale_residual_state(double factor);
+  // Slots take turns, so each has made its part of these rounds.
+  void continue_warm_up(uint64_t rounds);
 
  private:
   enum class Waiting : uint8_t { kNothing, kStep, kReadResidualState, kWriteResidualState };

@@ -77,6 +77,7 @@ Status Tensor::start(uint64_t bytes, PsRequest pull, uint32_t optimizer_state_pa
   record.kind = static_cast<uint32_t>(SubmissionKind::kPosted);
   record.bytes = bytes;
   record.residual_scale = std::exchange(residual_scale_, 1);
+  record.residual_state_part = std::exchange(warm_up_round_, 0);
   // Minus zero is a rate of zero, zero is none.
   record.learning_rate = has_rate_ && learning_rate_ == 0 ? -0.0 : learning_rate_;
   record.ps_request = static_cast<uint64_t>(pull);

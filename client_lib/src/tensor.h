@@ -101,6 +101,8 @@ class Tensor {
   Status start_residual_state(SubmissionKind kind, ResidualStatePart part);
   // Multiplies the residual when the next round begins. O900 unless finite and above 0.
   Status scale_residual_state(double factor);
+  // For the warm-up of a codec, the next round is the one after so many.
+  void continue_warm_up(uint64_t rounds) { warm_up_round_ = rounds + 1; }
   // If shards hold the parameters: the rate from the next round on. Initially it is the mode's.
   void set_learning_rate(double rate) { learning_rate_ = rate, has_rate_ = true; }
   // If shards hold the parameters: steps of other nodes between the last two of this node.
@@ -147,6 +149,7 @@ class Tensor {
   Nanos traced_start_ = 0;              // of this round; 0: the job was not traced
   Nanos traced_posts_ = 0;              // when it saw the last post of its node; 0: not yet
   double residual_scale_ = 1;           // of the next round
+  uint64_t warm_up_round_ = 0;          // the same; 0: the one after the last
   std::vector<float> carried_;          // residual that was written and is in no round yet
   std::atomic<uint64_t> completed_{0};  // remote local reductions: last round the agent completed
   std::atomic<Code> code_{Code::kOk};

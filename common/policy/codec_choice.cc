@@ -29,6 +29,27 @@ std::vector<std::string> parts_of(std::string_view text) {
   }
 }
 
+// Why training cannot choose the codec, and what to do instead; "" if it can. The Python package
+// has the same rule (torch/_tuning/codec_choice.py).
+std::string why_not_chosen(std::string_view codec) {
+  const std::string_view name = name_of(codec);
+  if (name == "powersgd" || name == "rows")
+    return "looks at matrices, so its time cannot be predicted: leave it out, or use it alone";
+  if (name == "signsgd" || name == "signum")
+    return "sends signs without a magnitude, so its steps would be far longer or shorter than "
+           "dense ones: leave it out, or use efsignsgd, or use it alone with a learning rate for "
+           "it";
+  const std::string options =
+      "," + std::string(codec.substr(std::min(codec.size(), name.size() + 1)));
+  const bool sets_memory = options.find(",ef=") != std::string::npos;
+  const bool adds_momentum = (options + ",").find(",ef=dgc,") != std::string::npos;
+  const bool usual_memory = !sets_memory || (options + ",").find(",ef=auto,") != std::string::npos;
+  if (adds_momentum || (name == "dgc" && usual_memory))
+    return "adds momentum to the gradients (ef=dgc), so its steps would be longer than dense ones: "
+           "leave it out, or use ef=residual, or use it alone without momentum in the optimizer";
+  return "";
+}
+
 }  // namespace
 
 bool is_codec_choice(std::string_view text) {
@@ -60,6 +81,10 @@ Result<CodecChoice> parse_codec_choice(std::string_view text) {
     return error("O910", "compression \"" + std::string(text.substr(0, 80)) + "\" names " +
                              std::to_string(choice.codecs.size()) + " codecs; 1 to " +
                              std::to_string(kCodecsMax) + " are allowed");
+  for (const std::string& codec : choice.codecs)
+    if (const std::string why = why_not_chosen(codec); !why.empty())
+      return error("O910",
+                   "compression \"" + std::string(text.substr(0, 80)) + "\": " + codec + " " + why);
   return choice;
 }
 

@@ -31,7 +31,9 @@ struct CodecChoice {
 // Whether `text` leaves the choice to the training.
 bool is_codec_choice(std::string_view text);
 
-// GB-O910 for a wrong option of `auto`, too many codecs or none. Codecs are not looked at.
+// GB-O910 for a wrong option of `auto`, too many codecs or none, and a codec whose steps have
+// another scale than dense ones, or whose time cannot be predicted. Whether codecs are known is not
+// checked.
 Result<CodecChoice> parse_codec_choice(std::string_view text);
 
 }  // namespace gradbus

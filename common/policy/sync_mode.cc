@@ -47,6 +47,12 @@ SpecOption placement_option() {
                       "those there are now");
 }
 
+SpecOption layout_option() {
+  return steps_option("layout", "0", kLayoutMax,
+                      "set by Gradbus: a hash of the names and shapes of the parameters in a "
+                      "tensor; a snapshot with another one is refused");
+}
+
 std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
   const std::vector<SpecOption> of_parameters = {
       {.name = "optimizer",
@@ -85,6 +91,7 @@ std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
        .sentence = "1: begin from the shards' snapshot of an earlier run of the job",
        .whole = true},
       replicas_option(),
+      layout_option(),
       placement_option(),
   };
   options.insert(options.end(), of_parameters.begin(), of_parameters.end());
@@ -284,6 +291,7 @@ Status take_options(const SpecOptions& options, SyncMode& mode) {
   }
   mode.optimizer = read_optimizer(options);
   mode.restore = options.number("restore") == 1;
+  mode.layout = whole(options, "layout");
   mode.replicas = whole(options, "replicas");
   mode.placement = whole(options, "placement");
   return {};

@@ -42,6 +42,7 @@ inline constexpr uint32_t kPeriodMsMax = 3'600'000;  // an hour
 inline constexpr uint32_t kFragmentsMax = 1024;      // each is at least one message
 inline constexpr uint32_t kSeedMax = UINT32_MAX;
 inline constexpr uint32_t kPlacementsMax = 10'000;  // of a job, with the one of its start
+inline constexpr uint32_t kLayoutMax = UINT16_MAX;
 inline constexpr uint32_t kReplicasMax = 2;  // proto/placement.h: a chunk's shard and its backup
 
 // What shards do with gradients (modes that hold parameters). Formulas: torch.optim of these names;
@@ -106,6 +107,7 @@ struct SyncMode {
   ServerOptimizer optimizer;   // of shards that hold parameters
   bool restore = false;        // they begin from a snapshot of an earlier run
   uint32_t replicas = 0;       // as said; 0: not said, settled_replicas()
+  uint32_t layout = 0;         // hash of the parameters in the tensor; 0: not said
   uint32_t placement = 0;      // counts how often the tensor has moved with the job's shards
   std::string canonical = "sync";
 

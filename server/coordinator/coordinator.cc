@@ -199,15 +199,20 @@ CoordinatorJob& Coordinator::create_job(const v1::JoinJob& message, Nanos now) {
 
 void Coordinator::register_tensors(uint64_t id, const v1::RegisterTensors& message, Nanos now) {
   CoordinatorJob* job = find_job(message.job_id());
+  // Its nodes have heard of the end, and this crossed the message.
+  const Status before = returning_.lost_before(message.job_id());
+  if (!before.ok()) return refuse_tensors(id, message, before);
   const bool sensible = job != nullptr && job->register_tensors(id, message, now);
-  if (!checked(sensible, id, "RegisterTensors")) refuse_tensors(id, message);
+  if (checked(sensible, id, "RegisterTensors")) return;
+  refuse_tensors(
+      id, message,
+      short_error("D602", "the coordinator knows no rank " + std::to_string(message.rank()) +
+                              " of job id " + std::to_string(message.job_id()) + " on this agent"));
 }
 
 // Somebody may wait for an answer, for example after the coordinator was restarted.
-void Coordinator::refuse_tensors(uint64_t id, const v1::RegisterTensors& message) {
-  const Status status =
-      short_error("D602", "the coordinator knows no rank " + std::to_string(message.rank()) +
-                              " of job id " + std::to_string(message.job_id()) + " on this agent");
+void Coordinator::refuse_tensors(uint64_t id, const v1::RegisterTensors& message,
+                                 const Status& status) {
   for (int i = 0; i < std::min(message.tensors_size(), kTensorsPerMessageMax); ++i) {
     const std::string& name = message.tensors(i).name();
     if (name.size() > kTensorNameBytesMax) continue;

@@ -109,7 +109,7 @@ class Coordinator {
   void admit(uint64_t id, const Agent& agent, const v1::JoinJob& message, Nanos now);
   void admit_waiting(Nanos now);
   void register_tensors(uint64_t id, const v1::RegisterTensors& message, Nanos now);
-  void refuse_tensors(uint64_t id, const v1::RegisterTensors& message);
+  void refuse_tensors(uint64_t id, const v1::RegisterTensors& message, const Status& status);
   void rank_left(uint64_t id, const v1::RankLeft& message, Nanos now);
   AgentInfos shards() const;
   CoordinatorJob& create_job(const v1::JoinJob& message, Nanos now);

@@ -75,7 +75,8 @@ bool ParameterTensor::save(uint32_t chunk, SnapshotPiece& piece, std::vector<flo
   const Chunk& state = chunks_[slot(chunk)];
   if (!state.set) return false;
   piece.optimizer = static_cast<uint32_t>(plan().mode.optimizer.kind);
-  piece.vectors = optimizer_vectors(plan().mode.optimizer);
+  piece.vectors = static_cast<uint16_t>(optimizer_vectors(plan().mode.optimizer));
+  piece.layout = static_cast<uint16_t>(plan().mode.layout);
   piece.learning_rate = state.learning_rate;
   piece.count = plan().collective.count;
   piece.first = first_element(chunk);
@@ -165,9 +166,9 @@ void ParameterTensor::take(const Push& push, Nanos now, std::vector<ShardAnswer>
   if (!push.pull_only) {
     from.away = from.at_fence = false;
   } else if (!push.reads && !push.writes) {
-    leave_quorum(push.agent, chunk);
+    leave(push.agent, chunk);
   }
-  from.rests = push.pull_only || (first && plan().moved);  // it pulled before the move
+  from.rests = push.pull_only;
   if (first) from.known = state.steps;
   from.staleness = static_cast<uint32_t>(state.steps - from.known);
   if (push.has_rate) state.learning_rate = push.learning_rate;
@@ -267,6 +268,25 @@ void ParameterTensor::step_on(uint32_t chunk, std::span<const float> gradient, f
   state.current = next;
 }
 
+// ---- fences
+
+// Agents that have all pulled are together at a fence and continue from there, and ssp counts steps
+// from it on. flush() pulls once more then, which changes nothing. An agent that pulls again after
+// that has still not returned.
+void ParameterTensor::leave(uint32_t agent, uint32_t chunk) {
+  Worker& from = worker(agent, chunk);
+  from.away = !from.at_fence;
+  from.at_fence = false;
+  for (uint32_t other = 0; other < agents(); ++other)
+    if (!worker(other, chunk).away) return;
+  for (uint32_t other = 0; other < agents(); ++other) {
+    Worker& each = worker(other, chunk);
+    each.away = false;
+    each.at_fence = true;
+    each.steps = 0;
+  }
+}
+
 // ---- quorum
 
 void ParameterTensor::add(uint32_t agent, uint32_t chunk, std::span<const float> gradient,
@@ -278,20 +298,6 @@ void ParameterTensor::add(uint32_t agent, uint32_t chunk, std::span<const float>
     sum[i] = (state.added == 0 ? 0.0F : sum[i]) + scale * gradient[i];
   if (state.added++ == 0 && plan().mode.deadline_ms > 0)
     state.deadline = now + Nanos{plan().mode.deadline_ms} * kMillisecond;
-}
-
-// Agents that have all pulled are together at a fence and continue from there. flush() pulls once
-// more then, which changes nothing. An agent that pulls again after that has still not returned.
-void ParameterTensor::leave_quorum(uint32_t agent, uint32_t chunk) {
-  Worker& from = worker(agent, chunk);
-  from.away = !from.at_fence;
-  from.at_fence = false;
-  for (uint32_t other = 0; other < agents(); ++other)
-    if (!worker(other, chunk).away) return;
-  for (uint32_t other = 0; other < agents(); ++other) {
-    worker(other, chunk).away = false;
-    worker(other, chunk).at_fence = true;
-  }
 }
 
 // A step is open, and enough agents have pushed: the quorum, or all that can.
@@ -353,7 +359,7 @@ bool ParameterTensor::may_go(uint32_t agent, uint32_t chunk) {
   if (plan().mode.kind != Kind::kServerSsp) return true;
   uint64_t slowest = UINT64_MAX;
   for (uint32_t other = 0; other < agents(); ++other)
-    if (!worker(other, chunk).rests) slowest = std::min(slowest, worker(other, chunk).steps);
+    if (!worker(other, chunk).away) slowest = std::min(slowest, worker(other, chunk).steps);
   return worker(agent, chunk).steps - slowest <= plan().mode.max_staleness;
 }
 

@@ -13,8 +13,9 @@
 // Its agent is answered as after a pull. The shard's log names tensor, chunk, node and index.
 //
 // No agent waits for an agent that has pulled and made no step since: it has ended, or evaluates.
-// In quorum, all agents continue when all have pulled, as flush() does. The next step again waits
-// for q of them or for its deadline.
+// All agents continue when all have pulled, as flush() does. Then the bound of ssp holds again,
+// also for an agent that has made no step yet. In quorum, the next step again waits for q of them
+// or for its deadline.
 //
 // A chunk has one buffer more than there are agents: each agent may have one in flight, and one is
 // written. coded_parameters.h handles compressed tensors; whole_parameters.h handles steps on a
@@ -74,16 +75,15 @@ class ParameterTensor : public ShardTensor {
   bool rests(uint32_t agent, uint32_t chunk) { return worker(agent, chunk).rests; }
 
  private:
-  struct Worker {        // state of an agent for one chunk
-    bool waits = false;  // its last push has no answer yet
-    bool pulls = false;  // that push was a pull, not a step
-    bool rests = false;  // it has pulled and not pushed since
-    // quorum: it pulled while others had not, and has not pushed since
-    bool away = false;
+  struct Worker {           // state of an agent for one chunk
+    bool waits = false;     // its last push has no answer yet
+    bool pulls = false;     // that push was a pull, not a step
+    bool rests = false;     // its last push was a pull
+    bool away = false;      // it pulled while others had not, and has not pushed since
     bool at_fence = false;  // all had pulled, and it has neither pulled nor pushed since
     uint32_t part = 0;      // part of the kept state that it reads
     uint32_t staleness = 0;
-    uint64_t steps = 0;  // steps that it made
+    uint64_t steps = 0;  // steps that it made since the last fence
     uint64_t known = 0;  // step count of the parameters that it got last
   };
   struct Chunk {
@@ -103,9 +103,9 @@ class ParameterTensor : public ShardTensor {
   void write_optimizer_state(uint32_t chunk, uint32_t part, std::span<const float> values);
   bool is_finite(const Push& push, std::span<const float> gradient);
   void step_on(uint32_t chunk, std::span<const float> gradient, float scale);
+  void leave(uint32_t agent, uint32_t chunk);
   void add(uint32_t agent, uint32_t chunk, std::span<const float> gradient, Nanos now);
   void close_step(uint32_t chunk);
-  void leave_quorum(uint32_t agent, uint32_t chunk);
   bool quorum_is_there(uint32_t chunk);
   bool may_go(uint32_t agent, uint32_t chunk);
   void answer_waiting(uint32_t chunk, std::vector<ShardAnswer>& answers);

@@ -206,7 +206,13 @@ Status SnapshotSet::add_file(const std::string& path, const std::string& job) {
 
 Status SnapshotSet::check_tensor(const ShardPlan& plan, const std::vector<Piece>& pieces) const {
   const ServerOptimizer& optimizer = plan.mode.optimizer;
+  const auto differ = [](uint32_t here, uint32_t there) {
+    return here != 0 && there != 0 && here != there;
+  };
   for (const Piece& piece : pieces) {
+    if (differ(plan.mode.layout, piece.head.layout))
+      return error("F112", "tensor \"" + plan.name + "\" has other parameters than in " +
+                               run_directory_ + ", or in another order, or of other shapes");
     if (piece.head.count != plan.collective.count)
       return error("F112", "tensor \"" + plan.name + "\" has " +
                                std::to_string(plan.collective.count) + " elements, in " +

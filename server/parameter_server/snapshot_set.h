@@ -35,8 +35,8 @@ class SnapshotSet {
                                   std::span<const uint64_t> except_runs);
 
   // The chunks of the tensor that plan.shard holds, in their order. Returns F110 for a damaged
-  // value, F111 for a tensor or elements that are in no file, and F112 when the tensor had another
-  // size or optimizer.
+  // value, F111 for a tensor or elements that are in no file, and F112 when the tensor had other
+  // parameters, another size or another optimizer.
   Result<std::vector<RestoredChunk>> read(const ShardPlan& plan);
 
   const std::string& run_directory() const { return run_directory_; }

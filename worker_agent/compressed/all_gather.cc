@@ -15,7 +15,7 @@ class AllGather final : public CompressedPartition {
 
   std::span<const uint64_t> encode(uint64_t round) override {
     const EncodeInput input =
-        error_feedback().compensate(first_rank_buffer(), own_seed(round), round);
+        error_feedback().compensate(first_rank_buffer(), own_seed(round), codec_round(round));
     const size_t bytes = codec_->encode(input, own_block(0));
     error_feedback().update(*codec_, own_block(0).first(bytes));
     return lengths(bytes);

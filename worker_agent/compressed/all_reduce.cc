@@ -14,7 +14,7 @@ class AllReduce final : public CompressedPartition {
   }
 
   std::span<const uint64_t> encode(uint64_t round) override {
-    input_ = error_feedback().compensate(first_rank_buffer(), own_seed(round), round);
+    input_ = error_feedback().compensate(first_rank_buffer(), own_seed(round), codec_round(round));
     seed_ = shared_seed(round);
     codec_->project(0, input_, seed_, {}, vector(0));
     return {};

@@ -34,7 +34,7 @@ class AsyncPs final : public CompressedPartition {
     }
     if (dense || ps_request() != PsRequest::kNone) return lengths(0);
     const EncodeInput input =
-        error_feedback().compensate(first_rank_buffer(), own_seed(round), round);
+        error_feedback().compensate(first_rank_buffer(), own_seed(round), codec_round(round));
     const size_t bytes = codec_->encode(input, push);
     error_feedback().update(*codec_, push.first(bytes));
     return lengths(bytes);

@@ -152,6 +152,7 @@ Status CompressedTensor::begin(const RoundInput& input, OperationQueue&) {
   const bool exchanges = request.kind == SubmissionKind::kPosted;
   if (exchanges) {
     ++round_;
+    if (request.warm_up_round > 0) rounds_before_ = request.warm_up_round - round_;
     measured_partition_ =
         gauge_ == nullptr ? partitions_.size() : gauge_->partition_of(round_, partitions_.size());
     if (measured_partition_ < partitions_.size()) ++open_;
@@ -159,6 +160,7 @@ Status CompressedTensor::begin(const RoundInput& input, OperationQueue&) {
   const bool scales = exchanges && request.residual_scale != 1;
   for (const auto& partition : partitions_) {
     if (scales) GRADBUS_RETURN_IF_ERROR(partition->scale_residual_state(request.residual_scale));
+    partition->count_as_made(rounds_before_);
     GRADBUS_RETURN_IF_ERROR(partition->prepare(round_, exchanges));
   }
   return {};
@@ -250,6 +252,7 @@ void CompressedTensor::take_residual_state(TensorRound& other) {
   if (other.compressed() == nullptr) return;
   CompressedTensor& from = *other.compressed();
   if (from.add_.shape.count != add_.shape.count) return;
+  rounds_before_ = from.rounds_before_ + from.round_;
   const uint64_t partition_elements = compression_.partition_elements;
   uint64_t first = 0;
   for (const auto& old : from.partitions_) {

@@ -90,6 +90,8 @@ class CompressedTensor final : public TensorRound {
 
   RoundRequest request_;
   uint64_t round_ = 0;  // rounds that were exchanged
+  // What a codec's warm-up counts in addition, modulo 2^64: rounds of an earlier tensor.
+  uint64_t rounds_before_ = 0;
   uint64_t chunks_reduced_ = 0;
   struct Waiting {
     size_t partition;

@@ -17,7 +17,7 @@ class DevicePartition : public CompressedPartition {
 
   Status prepare(uint64_t round, bool exchanges) override {
     if (!exchanges) return device_.sum(index());
-    return device_.encode(index(), {round, own_seed(round)}, outgoing());
+    return device_.encode(index(), {codec_round(round), own_seed(round)}, outgoing());
   }
 
   Status read_residual_state(ResidualStatePart part) override {
@@ -99,8 +99,8 @@ class DeviceOwnerReduce final : public DevicePartition {
   Result<std::span<const uint64_t>> encode_sum() {
     if (plan().agent_index != plan().owner()) return lengths(0);
     GRADBUS_RETURN_IF_ERROR(sum(1));
-    GRADBUS_RETURN_IF_ERROR(device().encode_again(index(), {round_, mix_u64(own_seed(round_))},
-                                                  outgoing(1, Encoding::kOwner)));
+    GRADBUS_RETURN_IF_ERROR(device().encode_again(
+        index(), {codec_round(round_), mix_u64(own_seed(round_))}, outgoing(1, Encoding::kOwner)));
     set_waits(true);
     return std::span<const uint64_t>();
   }

@@ -25,7 +25,7 @@ class OwnerReduce final : public CompressedPartition {
   std::span<const uint64_t> encode(uint64_t round) override {
     round_ = round;
     const EncodeInput input =
-        error_feedback().compensate(first_rank_buffer(), own_seed(round), round);
+        error_feedback().compensate(first_rank_buffer(), own_seed(round), codec_round(round));
     const size_t bytes = codec_->encode(input, own_block(0));
     error_feedback().update(*codec_, own_block(0).first(bytes));
     return lengths(bytes);
@@ -50,7 +50,8 @@ class OwnerReduce final : public CompressedPartition {
       codec_->accumulate(block(0, agent), 1, first_rank_buffer());
     const uint64_t seed = mix_u64(own_seed(round_));
     return lengths(sum_codec_->encode(
-        sum_error_feedback_.compensate(first_rank_buffer(), seed, round_), own_block(1)));
+        sum_error_feedback_.compensate(first_rank_buffer(), seed, codec_round(round_)),
+        own_block(1)));
   }
 
   Result<std::span<const uint64_t>> take() {

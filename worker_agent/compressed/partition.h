@@ -77,6 +77,8 @@ class CompressedPartition {
   void take_residual_state(CompressedPartition& from, uint64_t first, uint64_t here,
                            uint64_t elements);
   uint64_t elements() const { return plan_.count; }
+  // A codec's warm-up counts these in addition to its rounds here.
+  void count_as_made(uint64_t rounds) { rounds_before_ = rounds; }
 
  protected:
   explicit CompressedPartition(PartitionPlan plan);
@@ -107,6 +109,8 @@ class CompressedPartition {
   // The seed of random numbers: equal on all agents, or this agent's own.
   uint64_t shared_seed(uint64_t round) const;
   uint64_t own_seed(uint64_t round) const;
+  // The number of the round for the codec's warm-up.
+  uint64_t codec_round(uint64_t round) const { return round + rounds_before_; }
   // Copies the first rank buffer to the others.
   void publish() const;
 
@@ -121,6 +125,7 @@ class CompressedPartition {
   ErrorFeedback error_feedback_;
   PsRequest ps_request_ = PsRequest::kNone;
   bool waits_ = false;
+  uint64_t rounds_before_ = 0;
   std::vector<float> carried_;  // written values without a residual to keep them
   std::vector<Stage> stages_;
   std::vector<Attached> attached_;

@@ -224,7 +224,7 @@ void Conductor::take_control(const ControlEvent& event) {
 void Conductor::on_control(const v1::CoordinatorMessage& message, Nanos now) {
   using Kind = v1::CoordinatorMessage;
   switch (message.message_case()) {
-    case Kind::kWelcome: return on_welcome(message.welcome());
+    case Kind::kWelcome: return on_welcome(message.welcome(), now);
     case Kind::kRefused: return spdlog::error("{}", message.refused().error().message());
     case Kind::kJobStarted: return on_job_started(message.job_started());
     case Kind::kJobFailed: return on_job_failed(message.job_failed(), now);
@@ -239,6 +239,7 @@ void Conductor::on_control(const v1::CoordinatorMessage& message, Nanos now) {
 
 void Conductor::on_stream_ended(const std::string& why, Nanos now) {
   coordinator_.ended(why, now);
+  engine_.post(ExpectReports{coordinator_.reports_by()});
   const Status gone = coordinator_.gone();
   readiness_.not_serving(coordinator_.not_proven().ok() ? gone : coordinator_.not_proven());
   requests_.coordinator_gone(gone);
@@ -246,9 +247,10 @@ void Conductor::on_stream_ended(const std::string& why, Nanos now) {
 
 // The same coordinator, after a reconnect, has removed our ranks when the stream broke. A restarted
 // one does not know them.
-void Conductor::on_welcome(const v1::Welcome& welcome) {
+void Conductor::on_welcome(const v1::Welcome& welcome, Nanos now) {
   if (welcome.incarnation() == coordinator_.incarnation()) jobs_.lost_lease();
-  coordinator_.welcomed(welcome);
+  coordinator_.welcomed(welcome, now);
+  engine_.post(ExpectReports{coordinator_.reports_by()});
   readiness_.serving();
   for (const uint64_t job : jobs_.announce()) requests_.tensors().repeat(job);
 }

@@ -75,7 +75,7 @@ class Conductor {
   void take_control(const ControlEvent& event);
   void on_control(const v1::CoordinatorMessage& message, Nanos now);
   void on_stream_ended(const std::string& why, Nanos now);
-  void on_welcome(const v1::Welcome& welcome);
+  void on_welcome(const v1::Welcome& welcome, Nanos now);
   void on_job_started(const v1::JobStarted& started);
   void start_job(const v1::JobStarted& started, uint32_t agent_index);
   void on_job_failed(const v1::JobFailed& failed, Nanos now);

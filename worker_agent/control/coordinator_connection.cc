@@ -4,6 +4,8 @@
 
 #include "common/errors.h"
 #include "common/log.h"
+#include "data_plane/ended_links.h"
+#include "proto/return_margin.h"
 
 namespace gradbus {
 namespace {
@@ -11,6 +13,8 @@ namespace {
 constexpr Nanos kBackoffMin = 100 * kMillisecond;
 constexpr Nanos kBackoffMax = 1 * kSecond;
 constexpr Nanos kPatience = 60 * kSecond;
+constexpr Nanos kLeaseMax = 60 * kSecond;
+constexpr Nanos kReportMargin = kReturnMargin + kShardLossDeadline;
 
 }  // namespace
 
@@ -21,7 +25,7 @@ void CoordinatorConnection::say_hello() {
   stream_.reconnect(message);
 }
 
-void CoordinatorConnection::welcomed(const v1::Welcome& welcome) {
+void CoordinatorConnection::welcomed(const v1::Welcome& welcome, Nanos now) {
   agent_id_ = welcome.agent_id();
   incarnation_ = welcome.incarnation();
   heartbeat_every_ = std::max<Nanos>(welcome.heartbeat_ms(), 10) * kMillisecond;
@@ -31,6 +35,8 @@ void CoordinatorConnection::welcomed(const v1::Welcome& welcome) {
   not_proven_ = {};
   warned_ = false;
   backoff_ = 0;
+  const Nanos lease = std::min(Nanos{welcome.lease_ms()} * kMillisecond, kLeaseMax);
+  if (gone_since_ != 0) reports_by_ = now + lease + kReportMargin;
   gone_since_ = 0;
   spdlog::info("coordinator {} knows this agent as \"{}\"", address_, node());
 }
@@ -44,6 +50,7 @@ void CoordinatorConnection::ended(const std::string& why, Nanos now) {
   backoff_ = std::clamp(backoff_ * 2, kBackoffMin, kBackoffMax);
   next_hello_ = now + backoff_;
   if (gone_since_ == 0) gone_since_ = now;
+  reports_by_ = gone_since_ + kPatience + kReportMargin;
 }
 
 Status CoordinatorConnection::gone() const {

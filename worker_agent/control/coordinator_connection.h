@@ -33,7 +33,7 @@ class CoordinatorConnection {
   void say_hello();
   // No stream is open or being opened, and the back-off has passed.
   bool hello_due(Nanos now) const { return next_hello_ != 0 && now >= next_hello_; }
-  void welcomed(const v1::Welcome& welcome);
+  void welcomed(const v1::Welcome& welcome, Nanos now);
   void ended(const std::string& why, Nanos now);
 
   // GB-C501, when the stream has ended.
@@ -44,6 +44,9 @@ class CoordinatorConnection {
   Status why_not_connected() const;
   // It is there, or was a minute ago.
   bool may_return(Nanos now) const;
+  // It reports the nodes that were lost while it was gone by then, or does not return. 0: it was
+  // not gone.
+  Nanos reports_by() const { return reports_by_; }
   // GB-C501, for those who have waited for it in vain.
   Status given_up() const;
 
@@ -65,6 +68,7 @@ class CoordinatorConnection {
   bool warned_ = false;   // that it cannot be reached
   Status not_proven_;     // why the token proof failed, if that is the reason
   Nanos gone_since_ = 0;  // 0: it is connected, or no stream has ended yet
+  Nanos reports_by_ = 0;
   Nanos next_hello_ = 0;  // 0: a stream is open or being opened
   Nanos backoff_ = 0;
   uint64_t agent_id_ = 0;

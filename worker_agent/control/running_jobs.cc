@@ -1,5 +1,7 @@
 #include "worker_agent/control/running_jobs.h"
 
+#include <algorithm>
+
 #include "common/errors.h"
 #include "common/log.h"
 #include "common/utf8.h"
@@ -10,6 +12,8 @@ namespace {
 
 // When a link breaks because a rank or a node died, the coordinator reports that within this time.
 constexpr Nanos kCauseGrace = 700 * kMillisecond;
+// A coordinator that is gone reports it when it has returned. Ranks wait this long at most.
+constexpr Nanos kCauseGraceAway = 30 * kSecond;
 constexpr Nanos kOrphanGrace = 30 * kSecond;
 
 void describe(const TransportTotals& totals, v1::TransportCounters& counters) {
@@ -96,7 +100,9 @@ void RunningJobs::stop() {
 void RunningJobs::tick(Nanos now) {
   for (auto link = broken_links_.begin(); link != broken_links_.end();) {
     const auto current = link++;
-    if (now < current->second.deadline) continue;
+    const Nanos deadline = current->second.deadline;
+    if (now < std::max(deadline, std::min(coordinator_.reports_by(), deadline + kCauseGraceAway)))
+      continue;
     const auto expired = broken_links_.extract(current);
     report_failure(expired.key(), expired.mapped().status, now);
   }
@@ -105,13 +111,13 @@ void RunningJobs::tick(Nanos now) {
 
 // A failed job is over when its last local process has gone. If its coordinator is gone or was
 // restarted, no JobEnded will arrive. Such a job waits for a while, because other nodes may still
-// use our links.
+// use our links, and a coordinator that returns is told why it has failed.
 bool RunningJobs::finished(WorkerControlJob& job, Nanos now) {
   if (!job.deserted()) return false;
-  if (job.failed()) return true;
   const bool orphan = !coordinator_.connected() || job.incarnation() != coordinator_.incarnation();
-  if (!orphan || !job.deserted_for(now, kOrphanGrace)) return false;
-  engine_.post(EndJob{job.id()});
+  if (!orphan) return job.failed();
+  if (!job.deserted_for(now, kOrphanGrace)) return false;
+  if (!job.failed()) engine_.post(EndJob{job.id()});
   return true;
 }
 

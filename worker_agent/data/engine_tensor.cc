@@ -129,13 +129,17 @@ Status EngineTensor::post(uint32_t local_rank, const Submission& record) {
                              std::to_string(bytes()) + " in whole elements");
   const auto kind = static_cast<SubmissionKind>(record.kind);
   const double scale = record.residual_scale == 0 ? 1 : record.residual_scale;
-  const RoundRequest request{kind,
-                             static_cast<ResidualStatePart>(record.residual_state_part),
-                             static_cast<float>(scale),
-                             static_cast<float>(record.learning_rate),
-                             record.ps_request != 0,
-                             pull_source_of(record)};
+  const bool exchanges = kind == SubmissionKind::kPosted;
+  RoundRequest request{kind,
+                       exchanges ? ResidualStatePart::kResidual
+                                 : static_cast<ResidualStatePart>(record.residual_state_part),
+                       static_cast<float>(scale),
+                       static_cast<float>(record.learning_rate),
+                       record.ps_request != 0,
+                       pull_source_of(record),
+                       exchanges ? record.residual_state_part : 0};
   const bool first = std::ranges::count(posted_, round) == 0;
+  if (!first) request.take_warm_up(request_);
   if (!first && !(request == request_))
     return error("O902", "tensor \"" + name() + "\", round " + std::to_string(round) +
                              ": ranks of one node request different operations on its residual, "

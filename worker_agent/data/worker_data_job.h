@@ -56,6 +56,7 @@ class WorkerDataJob final : public DataJob {
   void on_received(const TransportEvent& event) override;
   void on_closed(const TransportEvent& event, const std::string& why) override;
 
+  void expect_reports_by(Nanos at) override { ended_links_.expect_reports_by(at); }
   void lose_shard(uint32_t shard) override;
   void add_shards(const AddShards& command) override;
   void remove_tensor(const RemoveTensor& command) override;

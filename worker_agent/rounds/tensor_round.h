@@ -13,6 +13,7 @@
 // operation that `next` has started, and finished() when done(). Engine thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -35,7 +36,12 @@ struct RoundRequest {
   float learning_rate = 0;                                // kPosted
   bool pull_only = false;                                 // kPosted
   uint32_t pull_source = kPullOnly;  // pull_only: header field `source` of a push to a shard
+  uint64_t warm_up_round = 0;        // kPosted: number of this round for a warm-up; 0: the next
 
+  // A rank without a share of the residual state may not know the round.
+  void take_warm_up(RoundRequest& other) {
+    warm_up_round = other.warm_up_round = std::max(warm_up_round, other.warm_up_round);
+  }
   bool operator==(const RoundRequest&) const = default;
 };
 

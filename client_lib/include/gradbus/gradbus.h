@@ -351,11 +351,9 @@ GRADBUS_API gradbus_code gradbus_start_read_optimizer_state(gradbus_tensor* tens
 GRADBUS_API gradbus_code gradbus_start_write_optimizer_state(gradbus_tensor* tensor, uint32_t part);
 
 /* ---- the residual state of a tensor's compression ----
- *
- * Error feedback keeps on each node what has not been sent yet. For a checkpoint, every rank reads
- * its share. The shares of all ranks add up to the state of the job. So they may be added, split
- * and distributed to another number of ranks, as long as the sum stays the same. For F32
- * all-reduces, compressed or not; the elements are those of gradbus_tensor_data. */
+ * Error feedback keeps on each node what has not been sent yet. Every rank reads and writes its
+ * share. They may be added or split, as long as the sum over all ranks of the job stays the same.
+ * For F32 all-reduces, compressed or not; the elements are those of gradbus_tensor_data. */
 
 typedef enum gradbus_residual_state {
   GRADBUS_RESIDUAL = 1,                           /* of gradients, not sent yet */
@@ -372,10 +370,12 @@ GRADBUS_API gradbus_code gradbus_start_read_residual_state(gradbus_tensor* tenso
  * node), a residual is added to the next round's input, and a momentum is dropped. */
 GRADBUS_API gradbus_code gradbus_start_write_residual_state(gradbus_tensor* tensor,
                                                             gradbus_residual_state part);
-/* Multiplies this node's residual by `factor` when the next round begins: after a change of the
- * learning rate, pass old / new, so that the residual moves parameters by as much as before. Every
- * rank of the node passes the same factor. INVALID unless finite and above 0. */
+/* Multiplies this node's residual by `factor` when the next round begins: old / new, when the
+ * learning rate changes. Every rank of the node passes the same. INVALID unless finite, above 0. */
 GRADBUS_API gradbus_code gradbus_scale_residual_state(gradbus_tensor* tensor, double factor);
+/* The warm-up of a codec (topk, dgc) counts `rounds` as made, as after a checkpoint. Every rank of
+ * the node passes the same number, before its next round. INVALID above 2^53. */
+GRADBUS_API gradbus_code gradbus_continue_warm_up(gradbus_tensor* tensor, uint64_t rounds);
 
 /* ---- operations on plain buffers; matched between ranks by name ----
  *

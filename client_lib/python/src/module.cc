@@ -63,6 +63,7 @@ void bind_bucket(nb::module_& module) {
       .def("start_read_residual_state", &Bucket::start_read_residual_state, "part"_a)
       .def("start_write_residual_state", &Bucket::start_write_residual_state, "part"_a)
       .def("scale_residual_state", &Bucket::scale_residual_state, "factor"_a)
+      .def("continue_warm_up", &Bucket::continue_warm_up, "rounds"_a)
       .def("set_learning_rate", &Bucket::set_learning_rate, "rate"_a)
       .def("start_pull", &Bucket::start_pull)
       .def_prop_ro("optimizer_state_parts", &Bucket::optimizer_state_parts)

@@ -62,6 +62,12 @@ void Bucket::scale_residual_state(double factor) {
   throw_unless_ok(outcome_of(gradbus_scale_residual_state(tensor_, factor)));
 }
 
+void Bucket::continue_warm_up(uint64_t rounds) {
+  const OpenSession open(attachment_);
+  const SoleUse sole(in_use_, spec_.name);
+  throw_unless_ok(outcome_of(gradbus_continue_warm_up(tensor_, rounds)));
+}
+
 void Bucket::set_learning_rate(double rate) {
   const OpenSession open(attachment_);
   const SoleUse sole(in_use_, spec_.name);

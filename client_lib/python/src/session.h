@@ -63,6 +63,7 @@ class Bucket {
   void start_read_residual_state(int part);
   void start_write_residual_state(int part);
   void scale_residual_state(double factor);
+  void continue_warm_up(uint64_t rounds);
   void set_learning_rate(double rate);
   void start_pull();
   // What shards keep: gradbus.h. Ended by wait().

@@ -17,12 +17,11 @@
 #include "common/clock.h"
 #include "common/status.h"
 #include "gradbus/v1/coordinator.pb.h"
+#include "proto/return_margin.h"
 #include "server/coordinator/members/membership.h"
 
 namespace gradbus {
 
-// Beside a lease, for nodes to attach again.
-inline constexpr Nanos kReturnMargin = 10 * kSecond;
 inline constexpr size_t kReturningJobsMax = 1024;
 inline constexpr size_t kReturnMessagesMax = 65'536;  // kept for one job
 inline constexpr size_t kLostReturnsMax = 256;        // that are remembered

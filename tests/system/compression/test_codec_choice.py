@@ -20,6 +20,27 @@ def test_a_policy_with_a_codec_of_another_scale_is_refused(two_agents, python):
     assert_all_ok(run_ranks(two_agents, python, "compression/codec_choice.py", 2, "policy", **words))
 
 
+def test_the_launcher_and_the_package_refuse_the_same_codecs():
+    """In the same words."""
+    reasons = ("looks at matrices", "signs without a magnitude", "adds momentum to the gradients")
+    expected = {
+        "onebit": "", "efsignsgd": "", "topk:ratio=0.1": "", "dgc:ratio=0.1,ef=residual": "", "randk": "",
+        "signsgd": reasons[1], "signum:momentum=0.5": reasons[1], "dgc": reasons[2], "dgc:ef=auto": reasons[2],
+        "topk:ratio=0.1,ef=dgc": reasons[2], "powersgd": reasons[0], "rows": reasons[0],
+    }  # fmt: skip
+    script = "\n".join(["import sys, gradbus", "from gradbus.torch._tuning.codec_choice import parse_choice",
+                        "for codec in sys.argv[1:]:", "    try:", "        print(parse_choice(f'fp16,{codec}'))",
+                        "    except gradbus.InvalidError as error:", "        print(error)"])  # fmt: skip
+    of_package = subprocess.run([str(PYTHONS["newest"]), "-c", script, *expected], text=True, capture_output=True,
+                                timeout=180, check=True, env=clean_environment()).stdout.splitlines()  # fmt: skip
+    for (codec, reason), refusal in zip(expected.items(), of_package, strict=True):
+        done = subprocess.run([GRADBUS, "run", "-np", "1", "--compression", f"fp16,{codec}", "--", "true"], text=True,
+                              capture_output=True, timeout=60, check=False, env=clean_environment())  # fmt: skip
+        assert (done.returncode != 0) == bool(reason) and (not reason or "GB-O910" in done.stderr), done
+        for text in (done.stderr, refusal):
+            assert [words for words in reasons if words in text] == ([reason] if reason else []), (codec, text)
+
+
 @pytest.mark.skipif(bool(rigs.why_no_namespaces()), reason=f"--link cannot work: {rigs.why_no_namespaces()}")
 def test_a_slow_link_gets_a_codec_of_the_policy(run_program, tmp_path):
     """Signs have a cosine of 0.8, so they are left out."""

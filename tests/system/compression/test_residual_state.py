@@ -20,6 +20,12 @@ def test_memories_move_to_another_number_of_ranks(python, tmp_path):
             )
 
 
+# Expect: as dense as before, with two ranks on one of the nodes.
+def test_a_warm_up_goes_on_after_new_buckets_and_checkpoints(python):
+    with rigs.cluster(2) as rig:
+        assert_all_ok(run_ranks(rig, python, "compression/residual_state.py", 3, "warm_up"))
+
+
 def test_the_gate_names_rank_tensor_and_element(python):
     with rigs.cluster(2) as rig:
         results = run_ranks(rig, python, "compression/compression_gate.py", 4, "onebit:nan=stop")

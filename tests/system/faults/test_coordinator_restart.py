@@ -136,17 +136,18 @@ def test_stop_and_status_know_the_job():
 
 
 def test_a_rank_that_dies_meanwhile_ends_the_job():
-    """And the others hear who it was."""
+    """And the others hear who it was, also when they have noticed it long before the coordinator returns."""
     with cluster() as rig:
         ranks = start_job(rig, "steps:new:500:5")
         kill_coordinator(rig)
         ranks[3].process.kill()
         ranks[3].process.wait()
-        restart_coordinator(rig)
         go_on(rig)
+        time.sleep(3)
+        restart_coordinator(rig)
         for rank in ranks[:3]:
             status, out = rank.finish()
-            assert status == 3 and ("GB-P10" in out or "GB-J410" in out), out
+            assert status == 3 and "GB-P101" in out and "rank 3" in out, out
 
 
 def test_a_node_that_does_not_come_back_ends_the_job():
@@ -198,6 +199,22 @@ def test_a_shard_that_does_not_come_back():
         for rank in ranks:
             status, out = rank.finish()
             assert status != 0 and ("GB-P103" in out or "GB-P102" in out), out
+
+
+@pytest.mark.parametrize("mode", ["ps:sync,replicas=2", "ps:async,replicas=2"])
+def test_a_shard_with_a_backup_replica_does_not_come_back(mode):
+    """The job waits for the coordinator, longer than for a report of one that is there, and fails over."""
+    with cluster(2, 3) as rig:
+        ranks = start_ranks(rig, NEWEST, "faults/coordinator_away.py", 4, "backups", mode, str(rig.folder))
+        rigs.wait_until(lambda: all((rig.folder / f"begun-{rank}").exists() for rank in range(4)), what="the start")
+        kill_coordinator(rig)
+        rig.shards[1].kill()
+        rig.shards[1].process.wait()
+        go_on(rig)
+        time.sleep(7)
+        restart_coordinator(rig)
+        assert_all_ok([rank.finish() for rank in ranks])
+        assert "goes on without shard shard-1" in rig.server.text(), rig.server.text()
 
 
 def test_elastic_waits_for_the_coordinator():

@@ -101,6 +101,18 @@ def test_mistakes_are_named(tmp_path):
     assert status == 2 and "cannot be written to" in output, output
 
 
+# Expect: all elements are there, but they would go to other parameters of the same tensor.
+@pytest.mark.parametrize("changed", ["one:4x6 three:2x5 two:5x2 four:3x3", "one:4x6 two:2x5 three:2x5 four:3x3"])
+def test_parameters_in_another_order_or_of_other_shapes_are_refused(tmp_path, changed):
+    before = "one:4x6 two:5x2 three:2x5 four:3x3"
+    status, output = run_job(tmp_path, "ps:async", "parameters", *before.split())
+    assert status == 0, output
+    status, output = run_job(tmp_path, "ps:async,restore=1", "parameters", *changed.split())
+    assert status != 0 and "GB-F112 OTHER_SNAPSHOT" in output and "in another order" in output, output
+    status, output = run_job(tmp_path, "ps:async,restore=1", "parameters", *before.split())
+    assert status == 0, output
+
+
 # Expect: a shard that was told of no directory says so to a job that wants one.
 def test_a_shard_without_a_directory_refuses_to_restore():
     with rigs.cluster(1, shards=1) as rig:

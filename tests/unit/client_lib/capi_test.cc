@@ -95,6 +95,9 @@ TEST_F(Alone, MemoryNeedsGradientsOfF32) {
             GRADBUS_INVALID);
   for (const double factor : {0.0, -1.0, static_cast<double>(NAN), HUGE_VAL})
     EXPECT_EQ(gradbus_scale_residual_state(tensor, factor), GRADBUS_INVALID) << factor;
+  EXPECT_EQ(gradbus_continue_warm_up(tensor, uint64_t{1} << 54), GRADBUS_INVALID);
+  EXPECT_EQ(gradbus_continue_warm_up(tensor, 1000), GRADBUS_OK);
+  EXPECT_EQ(gradbus_continue_warm_up(nullptr, 1), GRADBUS_INVALID);
 }
 
 TEST_F(Alone, NothingIsKeptWhereNoShardHoldsParameters) {

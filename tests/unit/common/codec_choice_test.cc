@@ -28,8 +28,8 @@ TEST(CodecChoice, OneCodecWithOptionsIsNone) {
 TEST(CodecChoice, OptionsBelongToTheCodecBeforeThem) {
   EXPECT_THAT(codecs("fp16,topk:ratio=0.01,ef=none,int8"),
               ElementsAre("fp16", "topk:ratio=0.01,ef=none", "int8"));
-  EXPECT_THAT(codecs("auto:cosine=0.25,dgc:ratio=0.01,warmup=4,fp16"),
-              ElementsAre("dgc:ratio=0.01,warmup=4", "fp16"));
+  EXPECT_THAT(codecs("auto:cosine=0.25,topk:ratio=0.01,warmup=4,fp16"),
+              ElementsAre("topk:ratio=0.01,warmup=4", "fp16"));
 }
 
 TEST(CodecChoice, DenseIsAlwaysMeantAndNothingTwice) {
@@ -42,6 +42,19 @@ TEST(CodecChoice, AutoTakesTheLeastCosine) {
   EXPECT_DOUBLE_EQ(parse_codec_choice("auto:cosine=0.9,int8").value().cosine_min, 0.9);
   EXPECT_THAT(refusal("auto:cosine=2"), HasSubstr("expected a number from 0 to 1"));
   EXPECT_THAT(refusal("auto:cosin=0.5"), HasSubstr("did you mean \"cosine\"?"));
+}
+
+TEST(CodecChoice, CodecsWithStepsOfAnotherScaleAreRefused) {
+  EXPECT_THAT(refusal("fp16,signsgd"), HasSubstr("O910"));
+  EXPECT_THAT(refusal("fp16,signsgd"), HasSubstr("signsgd sends signs without a magnitude"));
+  EXPECT_THAT(refusal("auto,signum:momentum=0.9"), HasSubstr("signs without a magnitude"));
+  for (const char* text :
+       {"auto,dgc:ratio=0.01", "fp16,topk:ratio=0.01,ef=dgc", "auto,dgc:ef=auto"})
+    EXPECT_THAT(refusal(text), HasSubstr("adds momentum to the gradients")) << text;
+  for (const char* text : {"auto,powersgd", "fp16,rows:dim=8"})
+    EXPECT_THAT(refusal(text), HasSubstr("looks at matrices")) << text;
+  for (const char* text : {"fp16,efsignsgd", "fp16,dgc:ratio=0.01,ef=residual", "fp16,onebit"})
+    EXPECT_TRUE(parse_codec_choice(text).ok()) << text;
 }
 
 TEST(CodecChoice, NeitherNoCodecNorTooManyAreAChoice) {

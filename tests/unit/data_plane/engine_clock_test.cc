@@ -60,5 +60,31 @@ TEST(EngineClock, ALostShardThatNobodyReportsEndsTheJob) {
   EXPECT_EQ(broken[0].status.code(), Code::kPeerLost);
 }
 
+// The same while the coordinator is gone. Expect: the job waits for its return, and goes on when it
+// then reports the loss, or ends.
+TEST(EngineClock, ALostShardIsReportedByACoordinatorThatReturns) {
+  for (const bool reported : {true, false}) {
+    ManualClock clock;
+    Cluster cluster({.agents = 2, .shards = 2, .transport = [&] { return loopback_by(clock); }});
+    TensorSpec spec;
+    spec.count = 100;
+    cluster.add_on_shards(0, spec, 10, "ps:sync,replicas=2");
+    cluster.turn(100);
+    cluster.nodes.pop_back();
+    cluster.turn(100);
+    const Nanos at = clock.now() + 3 * kShardLossDeadline;
+    for (auto& node : cluster.nodes) node->engine.post(ExpectReports{at});
+    clock.advance(2 * kShardLossDeadline);
+    cluster.turn(100);
+    for (auto& node : cluster.nodes)
+      if (reported) node->engine.post(LoseShard{kJob, 1});
+    cluster.turn(100);
+    EXPECT_TRUE(cluster.nodes[0]->broken.take().empty());
+    clock.advance(at - clock.now());
+    cluster.turn(100);
+    EXPECT_EQ(cluster.nodes[0]->broken.take().size(), reported ? 0U : 1U);
+  }
+}
+
 }  // namespace
 }  // namespace gradbus::test

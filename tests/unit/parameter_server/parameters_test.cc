@@ -409,6 +409,29 @@ TEST_P(HalfFloats, SspWaitsForTheSlowest) {
   }
 }
 
+// Expect: after a fence an agent is bounded by one that has made no step yet. Both agents count
+// from the fence on, whoever was ahead before it.
+TEST_P(HalfFloats, SspCountsFromTheFence) {
+  Job job(layout(2, 2), "ps:ssp,max_staleness=2,lr=1", "fp16");
+  ASSERT_NO_FATAL_FAILURE(job.set(Vector(kCount, 100)));
+  float expected = 100;
+  for (const uint32_t fast : {0, 1, 1}) {
+    for (int step = 0; step < 2; ++step) {
+      job.push(fast, 1);
+      EXPECT_THAT(job.result(fast), Each(--expected));
+    }
+    job.push(fast, 1);
+    EXPECT_FALSE(job.answered(fast)) << "agent " << fast << " is 3 steps ahead";
+    job.push(1 - fast, 1);
+    expected -= 2;
+    for (const uint32_t agent : {fast, 1 - fast}) EXPECT_THAT(job.result(agent), Each(expected));
+    for (const uint32_t agent : {0, 1, 1, 0}) {  // as flush() pulls
+      job.pull(agent);
+      EXPECT_THAT(job.result(agent), Each(expected));
+    }
+  }
+}
+
 TEST_P(HalfFloats, QuorumClosesWithTheFirst) {
   Job job(layout(3, 2), "ps:quorum,q=2,lr=1", "fp16");
   ASSERT_NO_FATAL_FAILURE(job.set(Vector(kCount, 100)));

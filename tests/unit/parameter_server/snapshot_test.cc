@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::Cluster;
 using test::Layout;
+using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
@@ -193,6 +194,29 @@ TEST_F(SnapshotFiles, LengthsThatCannotBeAreRefused) {
   with([](SnapshotPiece& p) { p.count = p.elements = UINT64_MAX; }, "is cut short (piece 0)");
   with([](SnapshotPiece& p) { p.count = p.elements = 9; }, "is cut short (piece 1)");
   with([](SnapshotPiece& p) { std::fill_n(p.tensor, sizeof(p.tensor), 'x'); }, "that is none");
+}
+
+// Expect: parameters that have changed their order or shapes are not mistaken for each other. A
+// program that does not say which ones a tensor holds is not refused, nor is a file without it.
+TEST_F(SnapshotFiles, OtherParametersInATensorAreRefused) {
+  const auto read_as = [&](uint32_t written, uint32_t now) {
+    Result<SnapshotWriter> writer = SnapshotWriter::create(place(0, 1));
+    SnapshotPiece piece;
+    piece.optimizer = static_cast<uint32_t>(ServerOptimizer::Kind::kAdam);
+    piece.vectors = 2;
+    piece.layout = static_cast<uint16_t>(written);
+    piece.count = piece.elements = 8;
+    piece.tensor[0] = 't';
+    EXPECT_TRUE(writer.value().add(piece, std::vector<float>(24)).ok());
+    EXPECT_TRUE(writer.value().commit().ok());
+    ShardPlan plan = plan_of(8, 8, 0, 1);
+    plan.mode.layout = now;
+    return read(plan).status();
+  };
+  for (const auto& [written, now] : {std::pair(0, 0), {7, 7}, {0, 7}, {7, 0}})
+    EXPECT_TRUE(read_as(written, now).ok()) << written << " " << now;
+  EXPECT_THAT(read_as(7, 65535).message(),
+              AllOf(HasSubstr("F112"), HasSubstr("other parameters"), HasSubstr("another order")));
 }
 
 // Expect: the newest complete run is read, not one that is being written.

@@ -283,14 +283,15 @@ class DistributedOptimizerBase(_Optimizer):
     def compression_state(self) -> CompressionState:
         """This rank's share of the residual state (error feedback), for a checkpoint.
 
-        ``{"residual": {name: tensor}, "momentum": {name: tensor}}`` of the compressed parameters, and with
-        ``rescale_residual`` the last ``"learning_rate"``. All ranks call it after step() and save a file each: the
-        shares add up to the state of the job. In modes with results in flight, call flush() first. Exchanged
-        gradients become zeros. Raises BusyError between backward() and step().
+        ``{"residual": {name: tensor}, "momentum": {name: tensor}, "rounds": {name: tensor}}`` of the compressed
+        parameters, and with ``rescale_residual`` the last ``"learning_rate"``. All ranks call it after step() and save
+        a file each: the shares of ``"residual"`` and ``"momentum"`` add up to the state of the job. In modes with
+        results in flight, call flush() first. Exchanged gradients become zeros. Raises BusyError between backward()
+        and step().
         """
         local = self._gradbus.local.compression_state()
         state = self._gradbus.exchange.compression_state()
-        return {part: {**shares, **local.get(part, {})} for part, shares in state.items()}
+        return {part: {**state.get(part, {}), **local.get(part, {})} for part in {**state, **local}}
 
     def load_compression_state(self, state: CompressionState) -> None:
         """Restores a share on all ranks, and replaces the current residual state.

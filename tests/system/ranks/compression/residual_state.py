@@ -1,6 +1,7 @@
 """What compression remembers, through PyTorch: saved, dealt out to other ranks, loaded, rescaled.
 
     residual_state.py save FOLDER      some steps, then a checkpoint per rank
+    residual_state.py warm_up          a warm-up goes on after new buckets and a checkpoint
     residual_state.py load FOLDER N    the checkpoints of N ranks go on with this job's ranks
 
 The loss is linear, so a rank's gradient of a step is known: `gradient_of(rank, step)`.
@@ -197,8 +198,49 @@ def load_whole(folder, ranks):
         close(total(mine["residual"]["weight"]) / divisor, saved["due"])
 
 
+def warm_up():
+    """All ranks have one gradient, so the sum has as many elements as each of them sends."""
+    spec = "topk:ratio=0.002,warmup=40"  # a quarter in the first ten rounds, a sixteenth in the next ten, ...
+    gradient = torch.randn(SHAPE, generator=torch.Generator().manual_seed(1))
+
+    def sent(parameters):
+        step(parameters, gradient)
+        return int(parameters[0].grad.count_nonzero())
+
+    parameters = make(spec)
+    weight, _, optimizer = parameters
+    assert sent(parameters) == weight.numel() // 4
+    for _ in range(23):
+        step(parameters, gradient)
+    wanted = weight.numel() // 64
+    assert sent(parameters) == wanted
+    optimizer.change_schedule("fusion", bucket_bytes=1 << 20)
+    assert sent(parameters) == wanted, "new buckets began the warm-up anew"
+    saved = gradbus.state(optimizer).state_dict()
+    again = make(spec)
+    gradbus.state(again[2]).load_state_dict(saved)
+    assert sent(again) == wanted, "a checkpoint began the warm-up anew"
+    every = gradbus.allgather_object(again[2].compression_state())
+    moved = make(spec)
+    dealt = gradbus.reshard_compression_state(every[:1], gradbus.size(), gradbus.Sum)
+    # Without a residual, all still send the same elements.
+    moved[2].load_compression_state({"rounds": dealt[gradbus.rank()]["rounds"]})
+    assert sent(moved) == wanted, "other ranks began the warm-up anew"
+    only_some = every[0] if gradbus.rank() == gradbus.size() - 1 else {"residual": {}}
+    moved[2].load_compression_state(only_some)
+    step(moved, gradient)
+    without = make(spec)
+    without[2].load_compression_state({"residual": {"weight": torch.zeros(SHAPE)}})
+    assert sent(without) == weight.numel() // 4, "a state of an earlier version has no rounds"
+
+
 def main():
     gradbus.init()
+    if sys.argv[1] == "warm_up":
+        warm_up()
+        gradbus.shutdown()
+        print("ok")
+        return
     folder = pathlib.Path(sys.argv[2])
     if sys.argv[1] == "save":
         save(folder)

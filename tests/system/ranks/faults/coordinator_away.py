@@ -1,6 +1,7 @@
 """One rank whose coordinator is killed and started anew.
 
     coordinator_away.py shards MODE FOLDER   integers as gradients, before and after; new tensors after
+    coordinator_away.py backups MODE FOLDER  the same without new tensors, where the test kills a shard
     coordinator_away.py elastic FOLDER       gradbus.elastic, begun while there is no coordinator
 
 Makes FOLDER/begun-RANK, waits for FOLDER/go, and ends with "ok".
@@ -54,6 +55,16 @@ def shards(mode, folder):
         assert torch.equal(weight.detach(), torch.full(SHAPE, float(wanted(mode, steps)))), (weight, steps)
 
 
+def backups(mode, folder):
+    gradbus.init()
+    parameters = make(mode)
+    exchange(parameters, 3)
+    wait_for_go(folder)
+    exchange(parameters, 6)
+    weight = parameters[0]
+    assert torch.equal(weight.detach(), torch.full(SHAPE, float(wanted(mode.split(",")[0], 9)))), weight
+
+
 def elastic(folder):
     @gradbus.elastic.run
     def count(state):
@@ -70,5 +81,5 @@ def elastic(folder):
 
 if __name__ == "__main__":
     kind, *words, where = sys.argv[1:]
-    {"shards": shards, "elastic": elastic}[kind](*words, pathlib.Path(where))
+    {"shards": shards, "backups": backups, "elastic": elastic}[kind](*words, pathlib.Path(where))
     print("ok")

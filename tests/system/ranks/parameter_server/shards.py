@@ -6,6 +6,7 @@
     shards.py ahead STALENESS        ps:ssp: how far the fast rank gets ahead of the slow one
     shards.py steps MODE NAME FIRST LAST   one rank: steps FIRST to LAST - 1 of a run, wherever its shards
                                      begin from; they end as torch's after all LAST steps
+    shards.py parameters MODE NAME:ROWSxCOLUMNS...   one step of parameters in this order
     shards.py pulled MODE            prints the least and the largest parameter, after one round
     shards.py slow MODE STEPS SLEEP  the last rank sleeps before every step; prints each one's seconds
     shards.py forever MODE           steps until the job ends; prints its error
@@ -107,6 +108,17 @@ def steps(mode, name, first, last):
         assert error < 1e-5, (name, error)
 
 
+def parameters(mode, *described):
+    """Small ones, which share a bucket."""
+    named = []
+    for name, _, shape in (words.partition(":") for words in described):
+        named.append((name, torch.nn.Parameter(torch.zeros([int(side) for side in shape.split("x")]))))
+    optimizer = gradbus.DistributedOptimizer(torch.optim.SGD([p for _, p in named], lr=1.0), named, mode=mode)
+    optimizer.zero_grad()
+    sum(parameter.sum() for _, parameter in named).backward()
+    optimizer.step()
+
+
 def pulled(mode):
     """Gradients of zeros change nothing."""
     weight, _, _ = parameters = make(mode)
@@ -115,25 +127,31 @@ def pulled(mode):
 
 
 def ahead(staleness):
-    """Ranks say after each step how many they have made; the fast one is never further ahead."""
+    """Ranks say after each step how many they have made; a fast one is never further ahead, also right after
+    a fence, and whoever was slow before it."""
     parameters = make(f"ps:ssp,max_staleness={staleness}")
-    gradient = torch.ones(SHAPE)
-    step(parameters, gradient)
-    gradbus.barrier()
-    slow = gradbus.rank() == gradbus.size() - 1
+    step(parameters, torch.ones(SHAPE))
+    for slow in (gradbus.size() - 1, 0):
+        parameters[2].flush()
+        everybody = gradbus.allgather_object(timed_steps(parameters, 0.1 if gradbus.rank() == slow else 0))
+        pushed = [began for began, _ in everybody[slow]]
+        for times in everybody:
+            for number, (_, ended) in enumerate(times):
+                begun_by_slowest = sum(began <= ended for began in pushed)
+                assert number + 1 - begun_by_slowest <= int(staleness), (slow, number, begun_by_slowest)
+    parameters[2].flush()
+    assert parameters[0][0, 0].item() == -25 * gradbus.size()
+
+
+def timed_steps(parameters, pause):
+    """The begin and the end of each of twelve steps."""
     times = []
     for _ in range(12):
-        time.sleep(0.1 if slow else 0)
+        time.sleep(pause)
         began = time.time()
-        step(parameters, gradient)
+        step(parameters, torch.ones(SHAPE))
         times.append((began, time.time()))
-    everybody = gradbus.allgather_object(times)
-    pushed = [began for began, _ in everybody[-1]]
-    for number, (_, ended) in enumerate(everybody[0]):
-        begun_by_slowest = sum(began <= ended for began in pushed)
-        assert number + 1 - begun_by_slowest <= int(staleness), (number, begun_by_slowest)
-    parameters[2].flush()
-    assert parameters[0][0, 0].item() == -13 * gradbus.size()
+    return times
 
 
 def slow(mode, steps, sleep):
@@ -227,7 +245,8 @@ def refused(mode, words, compression=None):
 def main():
     gradbus.init()
     commands = [
-        steps, pulled, counting, optimizer, layers, ahead, slow, forever, refused, nothing_to_pull, other_memory,
+        steps, parameters, pulled, counting, optimizer, layers, ahead, slow, forever, refused, nothing_to_pull,
+        other_memory,
     ]  # fmt: skip
     {command.__name__: command for command in commands}[sys.argv[1]](*sys.argv[2:])
     gradbus.shutdown()

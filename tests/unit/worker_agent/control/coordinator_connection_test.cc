@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "data_plane/ended_links.h"
+#include "proto/return_margin.h"
 #include "tests/unit/worker_agent/control/fake_coordinator.h"
 
 namespace gradbus {
@@ -30,7 +32,7 @@ TEST_F(CoordinatorConnectionTest, SendsOnlyHelloBeforeWelcome) {
   EXPECT_FALSE(connection_.connected());
   EXPECT_FALSE(connection_.send({}));
   EXPECT_THAT(coordinator_.sent, IsEmpty());
-  connection_.welcomed(welcome(11, 5));
+  connection_.welcomed(welcome(11, 5), kStart);
   EXPECT_TRUE(connection_.connected());
   EXPECT_EQ(connection_.incarnation(), 11u);
   EXPECT_EQ(connection_.agent_id(), 5u);
@@ -56,9 +58,24 @@ TEST_F(CoordinatorConnectionTest, BacksOffUpToASecond) {
     EXPECT_FALSE(connection_.hello_due(now + 100 * kSecond));  // a stream is being opened
   };
   for (int i = 0; i < 6; ++i) pause();
-  connection_.welcomed(welcome());
+  connection_.welcomed(welcome(), kStart);
   pause();
   EXPECT_THAT(pauses_ms, ElementsAre(100, 200, 400, 800, 1000, 1000, 100));
+}
+
+// Expect: a coordinator that was gone reports what it has missed within its lease, its margin for
+// the return and the deadline of links; before its return, a minute more.
+TEST_F(CoordinatorConnectionTest, SaysByWhenLossesAreReported) {
+  const Nanos margin = kReturnMargin + kShardLossDeadline;
+  v1::Welcome message = welcome();
+  message.set_lease_ms(2000);
+  connection_.welcomed(message, kStart);
+  EXPECT_EQ(connection_.reports_by(), 0) << "it was not gone";
+  connection_.ended("closed", kStart + kSecond);
+  connection_.ended("refused", kStart + 9 * kSecond);
+  EXPECT_EQ(connection_.reports_by(), kStart + 61 * kSecond + margin);
+  connection_.welcomed(message, kStart + 10 * kSecond);
+  EXPECT_EQ(connection_.reports_by(), kStart + 12 * kSecond + margin);
 }
 
 // Expect: a minute counts from the first end, and starts anew after a Welcome.
@@ -69,7 +86,7 @@ TEST_F(CoordinatorConnectionTest, IsPatientForAMinute) {
   EXPECT_TRUE(connection_.may_return(kStart + 60 * kSecond - 1));
   EXPECT_FALSE(connection_.may_return(kStart + 60 * kSecond));
   EXPECT_THAT(connection_.given_up().message(), HasSubstr("host:7400 is gone for more than 60 s"));
-  connection_.welcomed(welcome());
+  connection_.welcomed(welcome(), kStart);
   EXPECT_TRUE(connection_.may_return(kStart + 1000 * kSecond));
   connection_.ended("closed", kStart + 2000 * kSecond);
   EXPECT_TRUE(connection_.may_return(kStart + 2059 * kSecond));
@@ -78,7 +95,7 @@ TEST_F(CoordinatorConnectionTest, IsPatientForAMinute) {
 
 TEST_F(CoordinatorConnectionTest, BeatsAtOnceAndThenAsOftenAsAsked) {
   EXPECT_FALSE(connection_.heartbeat_due(kStart));
-  connection_.welcomed(welcome());  // every 500 ms
+  connection_.welcomed(welcome(), kStart);  // every 500 ms
   EXPECT_TRUE(connection_.heartbeat_due(kStart));
   connection_.send_heartbeat({}, kStart);
   EXPECT_THAT(coordinator_.sent, SizeIs(1));
@@ -88,7 +105,7 @@ TEST_F(CoordinatorConnectionTest, BeatsAtOnceAndThenAsOftenAsAsked) {
   EXPECT_FALSE(connection_.heartbeat_due(kStart + 10 * kSecond));
   v1::Welcome hasty = welcome();
   hasty.set_heartbeat_ms(0);  // would be a heartbeat in every turn
-  connection_.welcomed(hasty);
+  connection_.welcomed(hasty, kStart);
   connection_.send_heartbeat({}, kStart);
   EXPECT_FALSE(connection_.heartbeat_due(kStart + 10 * kMillisecond - 1));
   EXPECT_TRUE(connection_.heartbeat_due(kStart + 10 * kMillisecond));

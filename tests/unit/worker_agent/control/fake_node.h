@@ -47,7 +47,7 @@ inline v1::JobStarted started_job(uint32_t ranks) {
 class FakeNode : public testing::Test {
  protected:
   void welcome(uint64_t incarnation = 1) {
-    connection_.welcomed(test::welcome(incarnation));
+    connection_.welcomed(test::welcome(incarnation), kStart);
     coordinator_.take();
   }
   // A client that has not sent anything.

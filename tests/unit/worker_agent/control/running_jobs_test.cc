@@ -66,6 +66,17 @@ TEST_F(RunningJobsTest, WaitForTheCauseOfABrokenLink) {
   EXPECT_THAT(failures(), IsEmpty());
 }
 
+// Expect: a coordinator that is away reports the cause when it has returned, or nobody does.
+TEST_F(RunningJobsTest, WaitForTheCauseUntilTheCoordinatorIsBack) {
+  start_job(1);
+  connection_.ended("closed", kStart);
+  break_link(Code::kPeerLost, kStart);
+  jobs_.tick(kStart + 30 * kSecond);
+  EXPECT_TRUE(process(0).quiet());
+  jobs_.tick(kStart + 31 * kSecond);
+  EXPECT_EQ(notice(0), "link to node b broke");
+}
+
 TEST_F(RunningJobsTest, ForgetABrokenLinkWithItsCause) {
   start_job(1);
   break_link(Code::kPeerLost, kStart);
@@ -114,6 +125,22 @@ TEST_F(RunningJobsTest, OrphansEndAfterAWhile) {
   jobs_.tick(kStart + 230 * kSecond - 1);
   EXPECT_NE(jobs_.find(kJob), nullptr);
   jobs_.tick(kStart + 230 * kSecond);
+  EXPECT_EQ(jobs_.find(kJob), nullptr);
+}
+
+// Expect: the coordinator that returns is told why a job has failed, though its ranks have ended.
+TEST_F(RunningJobsTest, FailedOnesAreKeptForTheCoordinatorThatReturns) {
+  WorkerControlJob& job = start_job(1);
+  connection_.ended("closed", kStart);
+  jobs_.fail(kJob, error("P101", "rank 0 died"), kStart);
+  desert(job);
+  jobs_.tick(kStart);
+  jobs_.tick(kStart + 29 * kSecond);
+  welcome(2);
+  EXPECT_THAT(jobs_.announce(), IsEmpty());
+  ASSERT_THAT(coordinator_.sent, SizeIs(1));
+  EXPECT_THAT(coordinator_.sent[0].running_job().failed().message(), HasSubstr("rank 0 died"));
+  jobs_.tick(kStart + 29 * kSecond);
   EXPECT_EQ(jobs_.find(kJob), nullptr);
 }
 

@@ -40,6 +40,7 @@ class Registered:
         self.compressed = False  # agents keep what its compression remembers
         self.rescales = False  # that by old / new when the learning rate changes
         self.learning_rate: float | None = None  # of the last round, where it rescales; None: unknown
+        self.rounds = 0  # that were begun, which a codec's warm-up counts
         self.storage = self._make_storage(core)
         self.flat: torch.Tensor = self.storage.views[0]  # of the current delay slot
         self._is_alone = is_alone(self.storage)
@@ -57,6 +58,7 @@ class Registered:
 
     def hand_over(self, begin: Callable[[], None] | None = None) -> None:
         """Begins a round, as core.start() unless otherwise said, when the elements are in the delay slot."""
+        self.rounds += begin is None
         if self._is_alone and begin is None:
             self.core.start()
         else:
@@ -89,6 +91,11 @@ class Registered:
         """What is in flat becomes that part; finish() ends it."""
         self.storage.release()
         self.hand_over(lambda: self.core.start_write_optimizer_state(part))
+
+    def continue_warm_up(self, rounds: int) -> None:
+        """The next round is the one after so many."""
+        self.rounds = rounds
+        self.core.continue_warm_up(rounds)
 
     @property
     def elements(self) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -75,7 +76,7 @@ class BucketMaker:
         specs = [
             (
                 plan.name, plan.count, DTYPES[plan.dtype][1], self.op,
-                plan.compression, plan.columns, first.registered_mode,
+                plan.compression, plan.columns, first.registered_mode + _layout_option(first, plan, named),
             )
             for plan, first in zip(plans, firsts)
         ]  # fmt: skip
@@ -148,3 +149,12 @@ class BucketMaker:
         # Rows lose nothing, so they need no leave of the policy.
         silent = self.compression is None and info.compression == "none"
         return "rows" if silent and info.dtype == "float32" else info.compression
+
+
+def _layout_option(first: ExchangedParameter, plan: BucketPlan, named: Sequence[NamedParameter]) -> str:
+    """By it shards see that a snapshot holds other parameters, though their number of elements is the same."""
+    if not first.async_ps:
+        return ""
+    parameters = [named[slot.index] for slot in plan.slots]
+    layout = repr([(name, tuple(tensor.shape)) for name, tensor in parameters])
+    return f",layout={zlib.crc32(layout.encode()) % 0xFFFF + 1}"

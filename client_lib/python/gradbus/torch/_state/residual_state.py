@@ -28,15 +28,20 @@ class Bucket(Protocol):
     @property
     def rescales(self) -> bool: ...
     learning_rate: float | None
+    rounds: int
     def element_views(self) -> Sequence[tuple[str, torch.Tensor]]: ...
     def read_residual_state(self, part: int) -> None: ...
     def write_residual_state(self, part: int) -> None: ...
+    def continue_warm_up(self, rounds: int) -> None: ...
 
 
 PARTS = {"residual": 1, "momentum": 2}  # as gradbus_residual_state
 # The learning rate by which the residual would have been sent, by parameter: of a rescaled residual, the same on all
 # ranks. A state without this part is of an earlier version, and the next step's rate counts as that of its residual.
 _RATE = "learning_rate"
+# Rounds that were exchanged, by parameter, the same on all ranks: the warm-up of a codec goes on after them.
+_ROUNDS = "rounds"
+_ALIKE = (_RATE, _ROUNDS)  # on all ranks, and no shares
 
 
 def read_state(buckets: Iterable[Bucket]) -> CompressionState:
@@ -47,6 +52,8 @@ def read_state(buckets: Iterable[Bucket]) -> CompressionState:
             bucket.read_residual_state(number)
             for name, view in bucket.element_views():
                 state[part][name] = view.clone()
+        made = torch.tensor(bucket.rounds, device="cpu")
+        state.setdefault(_ROUNDS, {}).update({name: made for name, _ in bucket.element_views()})
         if bucket.learning_rate is not None:
             rate = torch.tensor(bucket.learning_rate, dtype=torch.float64, device="cpu")
             state.setdefault(_RATE, {}).update({name: rate for name, _ in bucket.element_views()})
@@ -59,6 +66,9 @@ def write_state(buckets: Iterable[Bucket], state: CompressionState) -> None:
         if bucket.rescales:
             rates = [state.get(_RATE, {}).get(name) for name, _ in bucket.element_views()]
             bucket.learning_rate = next((float(rate) for rate in rates if rate is not None), None)
+        made = [state.get(_ROUNDS, {}).get(name) for name, _ in bucket.element_views()]
+        if bucket.compressed and any(rounds is not None for rounds in made):
+            bucket.continue_warm_up(max(int(rounds) for rounds in made if rounds is not None))
         for part, number in PARTS.items():
             shares = state.get(part, {})
             views = bucket.element_views()
@@ -79,7 +89,7 @@ def check_state(
 ) -> None:
     """Raises InvalidError naming the first entry that fits no parameter. ``verb``: who refuses it."""
     for part, shares in state.items():
-        if part == _RATE:
+        if part in _ALIKE:
             continue
         if part not in PARTS:
             raise bad_argument(
@@ -125,9 +135,9 @@ def reshard_compression_state(
     for rank, state in enumerate(states):
         target = dealt[rank % ranks]
         for part, shares in state.items():
-            if part == _RATE:
+            if part in _ALIKE:
                 for each in dealt:
-                    each.setdefault(_RATE, {}).update(shares)
+                    each.setdefault(part, {}).update(shares)
                 continue
             for name, share in shares.items():
                 scaled = share * (ranks / len(states) if op == Average or name in always_averaged else 1)
