@@ -37,10 +37,9 @@ using namespace gradbus;
 using namespace gradbus::capi;
 
 gradbus_code gradbus_tensor_mapping(gradbus_tensor* tensor, gradbus_mapping** mapping) {
-  return guarded([&]() -> Status {
-    if (mapping == nullptr) return missing("mapping");
-    *mapping = nullptr;
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+  if (mapping != nullptr) *mapping = nullptr;
+  return guarded(tensor, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"mapping", mapping}}));
     auto made = std::make_unique<gradbus_mapping>();
     made->segments = tensor->views->add();
     made->views = tensor->views;
