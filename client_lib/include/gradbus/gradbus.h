@@ -276,7 +276,7 @@ static inline void gradbus_tensor_spec_init(gradbus_tensor_spec* spec) {
 
 /* Registers `n` tensors. Returns when every rank has registered the same ones, in any order.
  * MISMATCH names the tensor, the ranks and both values. `tensors` receives n pointers owned by the
- * session. Registering an existing name with the same spec returns the same tensor. */
+ * session. A name that is registered: the same spec returns the same tensor, others are INVALID. */
 GRADBUS_API gradbus_code gradbus_register(gradbus_session* session,
                                           const gradbus_tensor_spec* specs, size_t n,
                                           gradbus_tensor** tensors);
@@ -448,8 +448,8 @@ typedef struct gradbus_operation {
   const char* compression;     /* ALLREDUCE: as in gradbus_tensor_spec; NULL: dense */
   int32_t input_stays;         /* 1: the caller does not change `in` until the wait ends: no copy */
   uint32_t dims;               /* numbers in `shape`; 0, 1: shapes are not compared */
-  const uint64_t* shape; /* of the tensor, SCATTER: of what each rank gets; else MISMATCH naming
-                            both. GATHER, ALLGATHER, ALLTOALL: the first number may differ */
+  const uint64_t* shape; /* of the tensor, SCATTER: of what each rank gets; it divides `count`. Else
+                            MISMATCH. GATHER, ALLGATHER, ALLTOALL: the first number may differ */
 } gradbus_operation;
 
 static inline void gradbus_operation_init(gradbus_operation* operation,

@@ -2,6 +2,7 @@
 // crosses (out of memory becomes GRADBUS_EXHAUSTED).
 #pragma once
 
+#include <algorithm>
 #include <exception>
 #include <initializer_list>
 #include <map>
@@ -127,6 +128,12 @@ inline Status check_given(std::initializer_list<Argument> arguments) {
     if (argument.value == nullptr) return missing(argument.name);
   return {};
 }
+// GB-O900 for an `n` that no array has, such as -1.
+inline Status check_number(size_t n, size_t most) {
+  if (n <= most) return {};
+  return error("O900", "argument n is " + std::to_string(n) + "; at most " + std::to_string(most) +
+                           " are allowed");
+}
 Status ended_error(const gradbus_session& session);
 Status unregistered_error(const gradbus_tensor& tensor);
 
@@ -137,8 +144,12 @@ Narrow narrow(int64_t number) {
   return static_cast<Narrow>(number >= 0 && number < 255 ? number : 255);
 }
 
+// Thirty years: times must not wrap when this is added.
+inline constexpr int64_t kTimeoutMsMax = 1'000'000'000'000;
+
 inline Nanos to_timeout(int64_t timeout_ms, const Session& session) {
-  return timeout_ms < 0 ? session.options().op_timeout : timeout_ms * kMillisecond;
+  return timeout_ms < 0 ? session.options().op_timeout
+                        : std::min(timeout_ms, kTimeoutMsMax) * kMillisecond;
 }
 
 }  // namespace gradbus::capi

@@ -37,6 +37,19 @@ std::shared_ptr<gradbus_handle> Handles::take(const gradbus_handle* handle) {
   return found.empty() ? nullptr : found.mapped();
 }
 
+gradbus_mapping* Handles::add(std::unique_ptr<gradbus_mapping> mapping) {
+  gradbus_mapping* const known = mapping.get();
+  const std::lock_guard lock(lock_);
+  mappings_.emplace(known, std::move(mapping));
+  return known;
+}
+
+std::unique_ptr<gradbus_mapping> Handles::take(const gradbus_mapping* mapping) {
+  const std::lock_guard lock(lock_);
+  auto found = mappings_.extract(mapping);
+  return found.empty() ? nullptr : std::move(found.mapped());
+}
+
 // What is taken out is destroyed after the lock: that takes time.
 void Handles::end_all_of(const gradbus_session& session) {
   std::vector<std::shared_ptr<gradbus_handle>> ending;

@@ -6,6 +6,9 @@
 namespace gradbus::capi {
 namespace {
 
+constexpr uint32_t kDimsMax = 255;          // more than any framework has
+constexpr size_t kOperationsMax = 1 << 20;  // in a group
+
 Unnamed draw_number(Session& session, const TensorSpec& spec) {
   const std::string kind = signature_of(spec);
   return {kind, session.operations().unnamed().next(kind)};
@@ -13,7 +16,7 @@ Unnamed draw_number(Session& session, const TensorSpec& spec) {
 
 // Blocks of these kinds may differ in their first dimension. "" when there is nothing to compare.
 std::string shape_of(const gradbus_operation& given) {
-  if (given.dims < 2 || given.shape == nullptr) return "";
+  if (given.dims < 2) return "";
   const bool rows_differ = !has_common_count(narrow<CollectiveKind>(given.collective));
   std::string text = rows_differ ? "[*" : "[" + std::to_string(given.shape[0]);
   for (uint32_t i = 1; i < given.dims; ++i) {
@@ -23,9 +26,31 @@ std::string shape_of(const gradbus_operation& given) {
   return text.size() < kShapeBytesMax ? text + "]" : "";
 }
 
+// An element of the shape may be several numbers, as those of complex tensors are.
+Status check_shape(const gradbus_operation& given, const std::string& name) {
+  if (given.dims < 2) return {};
+  const std::string who = "tensor \"" + name.substr(0, kTensorNameBytesMax) + "\": ";
+  if (given.shape == nullptr)
+    return error("O900", who + "argument shape is NULL, and dims is " + std::to_string(given.dims));
+  if (given.dims > kDimsMax)
+    return error("O900", who + "argument dims is " + std::to_string(given.dims) + "; at most " +
+                             std::to_string(kDimsMax) + " are allowed");
+  uint64_t elements = 1;
+  bool fits = true;
+  for (uint32_t i = 0; i < given.dims; ++i)
+    fits = !__builtin_mul_overflow(elements, given.shape[i], &elements) && fits;
+  const bool empty =
+      std::find(given.shape, given.shape + given.dims, 0U) != given.shape + given.dims;
+  if (empty || (fits && given.count % elements == 0)) return {};
+  return error(
+      "O900",
+      who + "argument shape is not that of count=" + std::to_string(given.count) + " elements",
+      "pass the sizes of its dimensions, or dims=0");
+}
+
 // Of the tensor as a matrix, whose rows are its first dimension; 0: a vector.
 uint64_t columns_of(const gradbus_operation& given) {
-  if (given.dims < 2 || given.shape == nullptr || given.shape[0] <= 0) return 0;
+  if (given.dims < 2 || given.shape[0] == 0) return 0;
   return given.count / static_cast<uint64_t>(given.shape[0]);
 }
 
@@ -56,6 +81,7 @@ Result<OperationRequest> to_request(const Session& session, const gradbus_operat
   OperationRequest request;
   request.spec = {given.name == nullptr ? "(unnamed)" : given.name, given.count,
                   narrow<DType>(given.dtype), ReduceOp::kNone, kind};
+  GRADBUS_RETURN_IF_ERROR(check_shape(given, request.spec.name));
   request.spec.shape = shape_of(given);
   if (reduces(kind)) {
     request.spec.op = narrow<ReduceOp>(given.op);
@@ -219,6 +245,7 @@ gradbus_code gradbus_start_operations(gradbus_session* session, const gradbus_op
   return guarded(session, [&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(check_given({{"handle", handle}}));
     if (n > 0) GRADBUS_RETURN_IF_ERROR(check_given({{"operations", operations}}));
+    GRADBUS_RETURN_IF_ERROR(check_number(n, kOperationsMax));
     auto started = start(*session, operations, n);
     if (started.ok()) *handle = Handles::of_this_process().add(started.take());
     return started.status();

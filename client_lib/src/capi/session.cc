@@ -27,7 +27,7 @@ Result<SessionOptions> to_options(const gradbus_options& given) {
   if (!op.ok()) return op.status();
   if (!silence.ok()) return silence.status();
   const auto chosen = [](int64_t given_ms, int64_t otherwise) {
-    return (given_ms > 0 ? given_ms : otherwise) * kMillisecond;
+    return std::min(given_ms > 0 ? given_ms : otherwise, kTimeoutMsMax) * kMillisecond;
   };
   options.start_timeout = chosen(given.start_timeout_ms, start.value());
   options.op_timeout = chosen(given.op_timeout_ms, op.value());
@@ -239,6 +239,7 @@ gradbus_code gradbus_process_set(gradbus_session* session, const int32_t* ranks,
   return guarded(session, [&]() -> Status {
     GRADBUS_RETURN_IF_ERROR(check_given({{"set", set}}));
     if (n > 0) GRADBUS_RETURN_IF_ERROR(check_given({{"ranks", ranks}}));
+    GRADBUS_RETURN_IF_ERROR(check_number(n, kRanksMax));
     *set = nullptr;
     auto opened = open_process_set(*session->session, {ranks, ranks + n});
     if (!opened.ok()) return opened.status();

@@ -4,6 +4,7 @@
 
 #include "client_lib/src/capi/capi.h"
 #include "common/policy/sync_mode.h"
+#include "proto/tensor_ids.h"
 
 namespace gradbus::capi {
 namespace {
@@ -165,6 +166,7 @@ gradbus_code gradbus_register(gradbus_session* session, const gradbus_tensor_spe
                               gradbus_tensor** tensors) {
   return guarded(session, [&]() -> Status {
     if (n > 0) GRADBUS_RETURN_IF_ERROR(check_given({{"specs", specs}, {"tensors", tensors}}));
+    GRADBUS_RETURN_IF_ERROR(check_number(n, kTensorIdsMax));
     return register_all(*session, specs, n, tensors);
   });
 }

@@ -43,14 +43,13 @@ gradbus_code gradbus_tensor_mapping(gradbus_tensor* tensor, gradbus_mapping** ma
     auto made = std::make_unique<gradbus_mapping>();
     made->segments = tensor->views->add();
     made->views = tensor->views;
-    *mapping = made.release();
+    *mapping = Handles::of_this_process().add(std::move(made));
     return {};
   });
 }
 
 // The memory stays mapped until the tensor is released: the agent may hand it out after that.
 void gradbus_mapping_free(gradbus_mapping* mapping) {
-  if (mapping == nullptr) return;
-  mapping->views->remove();
-  delete mapping;
+  const std::unique_ptr<gradbus_mapping> known = Handles::of_this_process().take(mapping);
+  if (known != nullptr) known->views->remove();
 }
