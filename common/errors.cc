@@ -203,6 +203,8 @@ constexpr ErrorInfo kErrors[] = {
      "call gradbus.broadcast_parameters(model, root_rank=0) before the first step"},
     {"O907", "FORKED", Code::kClosed, "A forked child used a session of its parent.",
      "use Gradbus in the parent only, or start the child with spawn and give it its own rank"},
+    {"O908", "SHUT_DOWN", Code::kClosed, "A call used a session that was shut down.",
+     "open a session again with gradbus_init() and register its tensors"},
     {"O910", "BAD_COMPRESSION", Code::kInvalid, "The requested compression does not exist.",
      "gradbus bench codec --list"},
     {"O911", "BAD_MODE", Code::kInvalid, "The requested sync mode does not exist.",

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "common/errors.h"
@@ -17,6 +18,7 @@ namespace {
 
 // The agent ends a join itself at start_timeout; this is how much longer we wait for its sentence.
 constexpr Nanos kJoinReplyGrace = 3 * kSecond;
+constexpr Nanos kStopLookEvery = 50 * kMillisecond;
 
 Status agent_lost() { return error("A301", "the agent of this node closed its connection"); }
 
@@ -64,12 +66,13 @@ Result<AgentConnection> AgentConnection::open(const std::string& path) {
   return AgentConnection(std::move(socket));
 }
 
-Result<Attachment> AgentConnection::join(const LaunchIdentity& identity, Nanos start_timeout) {
+Result<Attachment> AgentConnection::join(const LaunchIdentity& identity, Nanos start_timeout,
+                                         const Stop& stop) {
   const JoinPacket packet = join_packet(identity, start_timeout);
   const Status sent = send(&packet, sizeof(packet));
   // An agent that takes no client says why, and may have closed the connection before it is asked.
   const Nanos patience = sent.ok() ? start_timeout + kJoinReplyGrace : kSecond;
-  Result<Packet> answer = await_joined(monotonic_now() + patience);
+  Result<Packet> answer = await_joined(monotonic_now() + patience, stop);
   if (!answer.ok()) return sent.ok() ? answer.status() : sent;
   const Result<JoinedPacket> joined = answer.value().as<JoinedPacket>();
   if (!joined.ok()) return joined.status();
@@ -83,11 +86,12 @@ Result<Attachment> AgentConnection::join(const LaunchIdentity& identity, Nanos s
   return Attachment{joined.value(), channel.take(), arena.take(), std::move(fds[2])};
 }
 
-Result<Packet> AgentConnection::await_joined(Nanos deadline) {
+Result<Packet> AgentConnection::await_joined(Nanos deadline, const Stop& stop) {
   for (;;) {
+    GRADBUS_RETURN_IF_ERROR(stop());
     const Nanos left = deadline - monotonic_now();
-    if (left <= 0 || !wait(left))
-      return error("J404", "the agent did not answer the join", "gradbus status");
+    if (left <= 0) return error("J404", "the agent did not answer the join", "gradbus status");
+    if (!wait(std::min(left, kStopLookEvery))) continue;
     Packet packet;
     const Status received = receive(packet);
     if (received.code() == Code::kBusy) continue;

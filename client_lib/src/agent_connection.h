@@ -3,6 +3,7 @@
 // Guarded by the session's control lock; nothing here runs per step.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,8 +27,12 @@ class AgentConnection {
   // A300 when nothing listens on `path`, A302 when the system says no.
   static Result<AgentConnection> open(const std::string& path);
 
-  // Blocks until the job has started: all ranks are there. Errors: the agent's, A301, J404.
-  Result<Attachment> join(const LaunchIdentity& identity, Nanos start_timeout);
+  // Blocks until the job has started: all ranks are there. Errors: the agent's, A301, J404, and
+  // that of `stop`, which is called several times a second.
+  using Stop = std::function<Status()>;
+  Result<Attachment> join(
+      const LaunchIdentity& identity, Nanos start_timeout,
+      const Stop& stop = [] { return Status(); });
 
   // Waits at most a second for room. A301 when the agent is gone.
   Status send(const void* packet, size_t bytes);
@@ -40,7 +45,7 @@ class AgentConnection {
 
  private:
   explicit AgentConnection(Fd socket) : socket_(std::move(socket)) {}
-  Result<Packet> await_joined(Nanos deadline);
+  Result<Packet> await_joined(Nanos deadline, const Stop& stop);
 
   Fd socket_;
 };

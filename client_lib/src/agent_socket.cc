@@ -18,6 +18,11 @@ void AgentSocket::fail(const Status& status) {
   failed_.store(true);
 }
 
+void AgentSocket::end(const Status& why) {
+  const std::lock_guard lock(lock_);
+  fail(why);
+}
+
 Status AgentSocket::failure() {
   if (!failed()) return {};
   const std::lock_guard lock(lock_);

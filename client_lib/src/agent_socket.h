@@ -73,6 +73,8 @@ class AgentSocket {
   // session.
   void report_blocked(const std::string& name, uint64_t round, Nanos waited, bool background,
                       Nanos now);
+  // The session ends: waits of other threads end with this error.
+  void end(const Status& why);
   // What the agent has told last about the job; "": nothing.
   std::string notice();
 

@@ -143,7 +143,8 @@ std::optional<std::string> read_environment(const char* name) {
 }
 
 Result<LaunchIdentity> find_identity(const LaunchArguments& arguments, const ReadVariable& read) {
-  if ((arguments.rank < 0) != (arguments.world_size < 0))
+  if (arguments.rank < -1 || arguments.world_size < -1 ||
+      (arguments.rank < 0) != (arguments.world_size < 0))
     return error("J401", "rank and world size must be given together: rank " +
                              std::to_string(arguments.rank) + ", world size " +
                              std::to_string(arguments.world_size));

@@ -40,7 +40,8 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   }
   Result<AgentConnection> connection = AgentConnection::open(session->options_.socket_path);
   if (connection.ok()) {
-    GRADBUS_RETURN_IF_ERROR(session->attach(connection.take()));
+    auto joined = connection.value().join(who, session->options_.start_timeout);
+    GRADBUS_RETURN_IF_ERROR(session->attach(connection.take(), std::move(joined)));
     return session;
   }
   if (who.world_size > 1)
@@ -50,7 +51,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options) {
   return session;
 }
 
-Result<std::unique_ptr<Session>> Session::open_set(LaunchIdentity identity) const {
+Result<std::unique_ptr<Session>> Session::open_set(LaunchIdentity identity) {
   std::unique_ptr<Session> session(new Session(std::move(identity), options_));
   if (session->identity_.world_size == 1) {
     GRADBUS_RETURN_IF_ERROR(session->be_alone());
@@ -58,7 +59,9 @@ Result<std::unique_ptr<Session>> Session::open_set(LaunchIdentity identity) cons
   }
   Result<AgentConnection> connection = AgentConnection::open(options_.socket_path);
   if (!connection.ok()) return connection.status();
-  GRADBUS_RETURN_IF_ERROR(session->attach(connection.take()));
+  auto joined = connection.value().join(session->identity_, options_.start_timeout,
+                                        [this] { return socket_.failure(); });
+  GRADBUS_RETURN_IF_ERROR(session->attach(connection.take(), std::move(joined)));
   return session;
 }
 
@@ -69,8 +72,7 @@ Status Session::be_alone() {
   return {};
 }
 
-Status Session::attach(AgentConnection connection) {
-  Result<Attachment> attachment = connection.join(identity_, options_.start_timeout);
+Status Session::attach(AgentConnection connection, Result<Attachment> attachment) {
   if (!attachment.ok()) return attachment.status();
   Attachment& attached = attachment.value();
   joined_ = attached.joined;

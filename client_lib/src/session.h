@@ -51,8 +51,8 @@ class Session {
  public:
   static Result<std::unique_ptr<Session>> open(const SessionOptions& options);
   // Opens a separate job for some ranks of this job, through the same agent. A world of one needs
-  // no agent.
-  Result<std::unique_ptr<Session>> open_set(LaunchIdentity identity) const;
+  // no agent. Ends when this session fails.
+  Result<std::unique_ptr<Session>> open_set(LaunchIdentity identity);
   ~Session();
 
   // False in a child that was forked from the process that opened the session.
@@ -85,7 +85,7 @@ class Session {
 
  private:
   Session(LaunchIdentity identity, SessionOptions options);
-  Status attach(AgentConnection connection);
+  Status attach(AgentConnection connection, Result<Attachment> attachment);
   Status be_alone();
   Status take(Packet& packet);
 

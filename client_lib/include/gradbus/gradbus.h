@@ -142,12 +142,13 @@ static inline void gradbus_options_init(gradbus_options* options) {
  * (rank taken, world sizes differ), VERSION_SKEW, TIMEOUT (names the missing ranks). */
 GRADBUS_API gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** session);
 
-/* Leaves the job and frees everything; handles and tensors of the session become invalid. NULL is
- * allowed. Operations still in flight are abandoned (other ranks get an error for them). In a
- * forked child it does nothing; other calls with the parent's session return CLOSED there.
- * gradbus_init may be called again afterwards, also if the session had failed. So a process can
- * continue after its agent was restarted (docs/how-to/train-elastically.md). UNAVAILABLE, PEER_LOST
- * and MISMATCH may then mean that the call was too early. */
+/* Leaves the job and frees everything. NULL is allowed. Operations still in flight are abandoned
+ * (other ranks get an error for them). Calls of other threads with the session end with CLOSED, and
+ * this call waits for that. Later calls with the session or its tensors return CLOSED, until 16
+ * more sessions have ended; its handles are INVALID. Not for signal handlers. In a forked child it
+ * does nothing; other calls with the parent's session return CLOSED there. gradbus_init may be
+ * called again, also if the session had failed (docs/how-to/train-elastically.md). UNAVAILABLE,
+ * PEER_LOST and MISMATCH may then mean that the call was too early. */
 GRADBUS_API gradbus_code gradbus_shutdown(gradbus_session* session);
 
 GRADBUS_API int32_t gradbus_rank(const gradbus_session* session); /* NULL: -1, "" */
@@ -221,9 +222,8 @@ GRADBUS_API gradbus_code gradbus_mode_for(const gradbus_session* session, const 
 
 typedef struct gradbus_mode_change {
   size_t struct_bytes; /* set by gradbus_mode_change_init */
-  char
-      group[256]; /* a pattern of parameters' names, as in policy files: see gradbus_glob_matches */
-  char mode[256]; /* as gradbus_mode_for takes it */
+  char group[256];     /* a pattern of parameters' names: see gradbus_glob_matches */
+  char mode[256];      /* as gradbus_mode_for takes it */
 } gradbus_mode_change;
 static inline void gradbus_mode_change_init(gradbus_mode_change* change) {
   gradbus_init_struct(change, sizeof(*change));
@@ -276,7 +276,7 @@ static inline void gradbus_tensor_spec_init(gradbus_tensor_spec* spec) {
 
 /* Registers `n` tensors. Returns when every rank has registered the same ones, in any order.
  * MISMATCH names the tensor, the ranks and both values. `tensors` receives n pointers owned by the
- * session. Registering an existing name with the same spec returns the same tensor. */
+ * session. A name that is registered: the same spec returns the same tensor, others are INVALID. */
 GRADBUS_API gradbus_code gradbus_register(gradbus_session* session,
                                           const gradbus_tensor_spec* specs, size_t n,
                                           gradbus_tensor** tensors);
@@ -448,8 +448,8 @@ typedef struct gradbus_operation {
   const char* compression;     /* ALLREDUCE: as in gradbus_tensor_spec; NULL: dense */
   int32_t input_stays;         /* 1: the caller does not change `in` until the wait ends: no copy */
   uint32_t dims;               /* numbers in `shape`; 0, 1: shapes are not compared */
-  const uint64_t* shape; /* of the tensor, SCATTER: of what each rank gets; else MISMATCH naming
-                            both. GATHER, ALLGATHER, ALLTOALL: the first number may differ */
+  const uint64_t* shape; /* of the tensor, SCATTER: of what each rank gets; it divides `count`. Else
+                            MISMATCH. GATHER, ALLGATHER, ALLTOALL: the first number may differ */
 } gradbus_operation;
 
 static inline void gradbus_operation_init(gradbus_operation* operation,

@@ -54,12 +54,11 @@ void Attachment::close(int64_t patience_ms) {
   std::unique_lock lock(mutex_);
   closing_ = true;
   if (uses_ == 0) return end_session();
-  idle_.wait_for(lock, std::chrono::milliseconds(patience_ms), [&] { return session_ == nullptr; });
+  idle_.wait_for(lock, std::chrono::milliseconds(patience_ms), [&] { return ended_; });
 }
 
 void Attachment::end_session() {
-  gradbus_session* session = std::exchange(session_, nullptr);
-  if (session != nullptr) gradbus_shutdown(session);
+  if (!std::exchange(ended_, true)) gradbus_shutdown(session_);
 }
 
 }  // namespace gradbus::python

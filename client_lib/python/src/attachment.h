@@ -1,5 +1,6 @@
-// One gradbus_session and who may still touch it: the object that makes `shutdown` safe while other
-// threads wait, and makes a forked child harmless.
+// One gradbus_session and who may still touch what it has given out: the object that makes
+// `shutdown` safe while other threads read outputs, and makes a forked child harmless. Calls that
+// wait in the library need no Use: gradbus_shutdown() ends them, and they return GRADBUS_CLOSED.
 //
 // Any thread. Invariants: gradbus_shutdown runs once, after the last Use ended, and only in the
 // process that called gradbus_init (a child shares the parent's socket: a goodbye from the child
@@ -24,7 +25,8 @@ class Attachment {
   Attachment(const Attachment&) = delete;
   Attachment& operator=(const Attachment&) = delete;
 
-  // While a Use lives, the session does. False when the session is closed or belongs to the parent.
+  // While a Use lives, the session does. For short calls only. False when the session is closed or
+  // belongs to the parent.
   class Use {
    public:
     explicit Use(std::shared_ptr<Attachment> attachment);
@@ -52,13 +54,14 @@ class Attachment {
   void leave();
   void end_session();
 
-  gradbus_session* session_;
+  gradbus_session* const session_;  // also after its end: then calls with it say so
   const int64_t op_timeout_ms_;
   const pid_t owner_;
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   int uses_ = 0;
   bool closing_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace gradbus::python

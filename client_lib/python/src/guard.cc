@@ -7,8 +7,7 @@ namespace gradbus::python {
 namespace {
 
 constexpr const char* kClosed =
-    "GB-O900 BAD_ARGUMENT: this Gradbus session was shut down | next: call gradbus.init() again "
-    "and "
+    "GB-O908 SHUT_DOWN: this Gradbus session was shut down | next: call gradbus.init() again and "
     "register anew";
 constexpr const char* kForked =
     "GB-O907 FORKED: this process was forked from a rank after gradbus.init(); the session "

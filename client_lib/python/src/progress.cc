@@ -15,18 +15,20 @@ namespace gradbus::python {
 namespace {
 
 constexpr const char* kClosedMeanwhile =
-    "GB-O900 BAD_ARGUMENT: gradbus.shutdown() was called while this operation was in flight | "
-    "next: "
+    "GB-O908 SHUT_DOWN: gradbus.shutdown() was called while this operation was in flight | next: "
     "synchronize every operation before the shutdown";
 
 // OK and errors are both "no longer in flight"; only BUSY is not.
 bool is_over(gradbus_code code) { return code != GRADBUS_BUSY; }
 
-// The caller holds a Use, so the session lives; a shutdown by another thread ends the wait.
+// A shutdown by another thread, or by a signal handler between two slices, ends the wait.
 void wait_for(Attachment& attachment, const std::function<gradbus_code(int64_t)>& wait,
               std::optional<int64_t> timeout_ms) {
   const auto wait_if_open = [&](int64_t ms) {
-    return attachment.is_open() ? outcome_of(wait(ms)) : Outcome{GRADBUS_CLOSED, kClosedMeanwhile};
+    const bool was_open = attachment.is_open();
+    Outcome outcome = was_open ? outcome_of(wait(ms)) : Outcome{};
+    const bool closed = !was_open || (outcome.code != GRADBUS_OK && !attachment.is_open());
+    return closed ? Outcome{GRADBUS_CLOSED, kClosedMeanwhile} : outcome;
   };
   throw_unless_ok(wait_in_slices(wait_if_open, timeout_ms.value_or(attachment.op_timeout_ms())));
 }
@@ -104,14 +106,14 @@ bool Bucket::test() {
 }
 
 void Bucket::wait(std::optional<int64_t> timeout_ms) {
-  const OpenSession open(attachment_);
+  { const OpenSession open(attachment_); }
   const SoleUse sole(in_use_, spec_.name);
   wait_for(
       *attachment_, [&](int64_t ms) { return gradbus_wait(tensor_, ms); }, timeout_ms);
 }
 
 bool Bucket::drain() {
-  const OpenSession open(attachment_);
+  { const OpenSession open(attachment_); }
   const SoleUse sole(in_use_, spec_.name);
   int32_t found = 0;
   wait_for(
@@ -185,7 +187,7 @@ bool Operation::poll() {
 }
 
 void Operation::wait(std::optional<int64_t> timeout_ms) {
-  const OpenSession open(attachment_);
+  { const OpenSession open(attachment_); }
   const SoleUse sole(in_use_, "this operation");
   wait_for(
       *attachment_, [&](int64_t ms) { return gradbus_handle_wait(handle_, ms); }, timeout_ms);

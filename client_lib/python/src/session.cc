@@ -198,11 +198,6 @@ Outcome register_all(gradbus_session* session, Registration& registration) {
       gradbus_register(session, specs.data(), specs.size(), registration.tensors.data()));
 }
 
-Outcome closed_outcome() {
-  return {GRADBUS_CLOSED,
-          "GB-O900 BAD_ARGUMENT: the session was shut down meanwhile | next: init again"};
-}
-
 }  // namespace
 
 Session::Session(const InitArguments& arguments) : Session(attach(arguments)) {}
@@ -220,8 +215,7 @@ std::vector<std::unique_ptr<Bucket>> Session::register_buckets(
   { const OpenSession open(attachment_); }
   const auto registration = std::make_shared<Registration>(Registration{specs, {}});
   throw_unless_ok(call_interruptibly([attachment = attachment_, registration] {
-    const Attachment::Use use(attachment);
-    return use ? register_all(attachment->session(), *registration) : closed_outcome();
+    return register_all(attachment->session(), *registration);
   }));
   std::vector<std::unique_ptr<Bucket>> buckets;
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -236,10 +230,8 @@ std::pair<std::vector<MemoryTuple>, nb::bytes> Session::try_device(const std::st
   if (device.size() != 16) throw_invalid("a GPU has an UUID of 16 bytes", "name one");
   if (tried_.insert(device).second)
     throw_unless_ok(call_interruptibly([attachment = attachment_, device, trial] {
-      const Attachment::Use use(attachment);
       const auto* const id = reinterpret_cast<const unsigned char*>(device.data());
-      return use ? outcome_of(gradbus_try_device(attachment->session(), id, trial.get()))
-                 : closed_outcome();
+      return outcome_of(gradbus_try_device(attachment->session(), id, trial.get()));
     }));
   std::vector<MemoryTuple> memory;
   for (uint64_t i = 0; i < trial->count; ++i) memory.push_back(to_tuple(trial->memory[i]));
@@ -293,10 +285,8 @@ std::optional<std::pair<std::string, std::string>> Session::next_mode_change() {
   auto answer = std::make_shared<Answer>();
   gradbus_mode_change_init(&answer->change);
   throw_unless_ok(call_interruptibly([attachment = attachment_, answer] {
-    const Attachment::Use use(attachment);
-    return use ? outcome_of(gradbus_next_mode_change(attachment->session(), &answer->change,
-                                                     &answer->found))
-               : closed_outcome();
+    return outcome_of(
+        gradbus_next_mode_change(attachment->session(), &answer->change, &answer->found));
   }));
   if (answer->found == 0) return {};
   return std::pair<std::string, std::string>(answer->change.group, answer->change.mode);
@@ -306,11 +296,9 @@ std::string Session::ask_coordinator(const std::string& question) {
   { const OpenSession open(attachment_); }
   const auto answer = std::make_shared<std::vector<char>>(GRADBUS_ANSWER_BYTES_MAX + 1);
   throw_unless_ok(call_interruptibly([attachment = attachment_, answer, question] {
-    const Attachment::Use use(attachment);
     size_t bytes = 0;
-    return use ? outcome_of(gradbus_ask_coordinator(attachment->session(), question.c_str(),
-                                                    answer->data(), answer->size(), &bytes))
-               : closed_outcome();
+    return outcome_of(gradbus_ask_coordinator(attachment->session(), question.c_str(),
+                                              answer->data(), answer->size(), &bytes));
   }));
   return answer->data();
 }
@@ -350,10 +338,8 @@ nanobind::bytes Session::job_secret() {
 
 void Session::barrier() {
   { const OpenSession open(attachment_); }
-  throw_unless_ok(call_interruptibly([attachment = attachment_] {
-    const Attachment::Use use(attachment);
-    return use ? outcome_of(gradbus_barrier(attachment->session())) : closed_outcome();
-  }));
+  throw_unless_ok(call_interruptibly(
+      [attachment = attachment_] { return outcome_of(gradbus_barrier(attachment->session())); }));
 }
 
 // If the caller is interrupted, the slot dies on the thread and takes the new session with it.
@@ -361,8 +347,6 @@ std::unique_ptr<Session> Session::process_set(const std::vector<int32_t>& ranks)
   { const OpenSession open(attachment_); }
   auto slot = std::make_shared<std::shared_ptr<Attachment>>();
   throw_unless_ok(call_interruptibly([attachment = attachment_, ranks, slot] {
-    const Attachment::Use use(attachment);
-    if (!use) return closed_outcome();
     gradbus_session* set = nullptr;
     Outcome outcome =
         outcome_of(gradbus_process_set(attachment->session(), ranks.data(), ranks.size(), &set));

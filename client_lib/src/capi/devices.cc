@@ -77,9 +77,8 @@ using namespace gradbus::capi;
 
 gradbus_code gradbus_tensor_device_rank_buffer(const gradbus_tensor* tensor,
                                                gradbus_device_rank_buffer* rank_buffer) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    if (rank_buffer == nullptr) return missing("rank_buffer");
+  return guarded(tensor, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"rank_buffer", rank_buffer}}));
     const Result<const RankBuffer*> found = device_rank_buffer_of(*tensor);
     if (!found.ok()) return found.status();
     gradbus_device_rank_buffer known{};
@@ -92,9 +91,8 @@ gradbus_code gradbus_tensor_device_rank_buffer(const gradbus_tensor* tensor,
 
 gradbus_code gradbus_tensor_device_memory(const gradbus_tensor* tensor,
                                           gradbus_device_memory* memory) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    if (memory == nullptr) return missing("memory");
+  return guarded(tensor, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"memory", memory}}));
     const Result<const RankBuffer*> found = device_rank_buffer_of(*tensor);
     if (!found.ok()) return found.status();
     *memory = to_c(found.value()->memory);
@@ -104,18 +102,16 @@ gradbus_code gradbus_tensor_device_memory(const gradbus_tensor* tensor,
 
 gradbus_code gradbus_try_device(gradbus_session* session, const unsigned char* device,
                                 gradbus_device_trial* trial) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(session));
-    if (device == nullptr || trial == nullptr) return missing("device or trial");
+  return guarded(session, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"device", device}, {"trial", trial}}));
     return try_device_of(*session, to_id(device), trial);
   });
 }
 
 gradbus_code gradbus_device_tried(gradbus_session* session, const unsigned char* device,
                                   const char* const* why_not) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(session));
-    if (device == nullptr || why_not == nullptr) return missing("device or why_not");
+  return guarded(session, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"device", device}, {"why_not", why_not}}));
     return device_tried(*session, to_id(device), why_not);
   });
 }

@@ -6,6 +6,9 @@
 namespace gradbus::capi {
 namespace {
 
+constexpr uint32_t kDimsMax = 255;          // more than any framework has
+constexpr size_t kOperationsMax = 1 << 20;  // in a group
+
 Unnamed draw_number(Session& session, const TensorSpec& spec) {
   const std::string kind = signature_of(spec);
   return {kind, session.operations().unnamed().next(kind)};
@@ -13,7 +16,7 @@ Unnamed draw_number(Session& session, const TensorSpec& spec) {
 
 // Blocks of these kinds may differ in their first dimension. "" when there is nothing to compare.
 std::string shape_of(const gradbus_operation& given) {
-  if (given.dims < 2 || given.shape == nullptr) return "";
+  if (given.dims < 2) return "";
   const bool rows_differ = !has_common_count(narrow<CollectiveKind>(given.collective));
   std::string text = rows_differ ? "[*" : "[" + std::to_string(given.shape[0]);
   for (uint32_t i = 1; i < given.dims; ++i) {
@@ -23,9 +26,31 @@ std::string shape_of(const gradbus_operation& given) {
   return text.size() < kShapeBytesMax ? text + "]" : "";
 }
 
+// An element of the shape may be several numbers, as those of complex tensors are.
+Status check_shape(const gradbus_operation& given, const std::string& name) {
+  if (given.dims < 2) return {};
+  const std::string who = "tensor \"" + name.substr(0, kTensorNameBytesMax) + "\": ";
+  if (given.shape == nullptr)
+    return error("O900", who + "argument shape is NULL, and dims is " + std::to_string(given.dims));
+  if (given.dims > kDimsMax)
+    return error("O900", who + "argument dims is " + std::to_string(given.dims) + "; at most " +
+                             std::to_string(kDimsMax) + " are allowed");
+  uint64_t elements = 1;
+  bool fits = true;
+  for (uint32_t i = 0; i < given.dims; ++i)
+    fits = !__builtin_mul_overflow(elements, given.shape[i], &elements) && fits;
+  const bool empty =
+      std::find(given.shape, given.shape + given.dims, 0U) != given.shape + given.dims;
+  if (empty || (fits && given.count % elements == 0)) return {};
+  return error(
+      "O900",
+      who + "argument shape is not that of count=" + std::to_string(given.count) + " elements",
+      "pass the sizes of its dimensions, or dims=0");
+}
+
 // Of the tensor as a matrix, whose rows are its first dimension; 0: a vector.
 uint64_t columns_of(const gradbus_operation& given) {
-  if (given.dims < 2 || given.shape == nullptr || given.shape[0] <= 0) return 0;
+  if (given.dims < 2 || given.shape[0] == 0) return 0;
   return given.count / static_cast<uint64_t>(given.shape[0]);
 }
 
@@ -56,6 +81,7 @@ Result<OperationRequest> to_request(const Session& session, const gradbus_operat
   OperationRequest request;
   request.spec = {given.name == nullptr ? "(unnamed)" : given.name, given.count,
                   narrow<DType>(given.dtype), ReduceOp::kNone, kind};
+  GRADBUS_RETURN_IF_ERROR(check_shape(given, request.spec.name));
   request.spec.shape = shape_of(given);
   if (reduces(kind)) {
     request.spec.op = narrow<ReduceOp>(given.op);
@@ -121,19 +147,14 @@ Status begin_all(const Operations& operations) {
   return {};
 }
 
-Status start(gradbus_session* session, const gradbus_operation* given, size_t n,
-             gradbus_handle** handle) {
-  GRADBUS_RETURN_IF_ERROR(usable(session));
-  if (handle == nullptr) return missing("handle");
-  if (given == nullptr && n > 0) return missing("operations");
-  *handle = nullptr;
-  Result<Operations> operations = make_all(*session->session, given, n);
+Result<std::shared_ptr<gradbus_handle>> start(gradbus_session& session,
+                                              const gradbus_operation* given, size_t n) {
+  Result<Operations> operations = make_all(*session.session, given, n);
   if (!operations.ok()) return operations.status();
-  std::unique_ptr<gradbus_handle> made(
-      new gradbus_handle{operations.take(), session->session.get()});
+  std::shared_ptr<gradbus_handle> made(
+      new gradbus_handle{operations.take(), &session, session.session.get()});
   GRADBUS_RETURN_IF_ERROR(begin_all(made->operations));
-  *handle = made.release();
-  return {};
+  return made;
 }
 
 // Of a group the first error, in order. The others go on without the caller's buffers, unless it
@@ -156,16 +177,33 @@ Status test_all(gradbus_handle& handle) {
   return {};
 }
 
-// Waits and frees; `keep`, when not null, receives the handle of a success.
-gradbus_code finish_now(gradbus_code started, gradbus_handle* handle, gradbus_handle** keep) {
-  if (started != GRADBUS_OK) return started;
-  const gradbus_code code = gradbus_handle_wait(handle, -1);
-  if (code == GRADBUS_OK && keep != nullptr) {
-    *keep = handle;
-  } else {
-    gradbus_handle_free(handle);
-  }
-  return code;
+void abandon_all(const gradbus_handle& handle) {
+  for (const auto& operation : handle.operations) operation->abandon();
+}
+
+// The handle of an operation that has ended well.
+Result<std::shared_ptr<gradbus_handle>> run(gradbus_session& session,
+                                            const gradbus_operation& given) {
+  auto started = start(session, &given, 1);
+  if (!started.ok()) return started;
+  const Status waited = wait_all(*started.value(), session.session->options().op_timeout);
+  if (waited.ok()) return started;
+  abandon_all(*started.value());
+  return waited;
+}
+
+// Calls `body` with the handle, which stays until the call ends.
+template <typename Body>
+gradbus_code guarded_handle(const gradbus_handle* given, Body body) {
+  return guarded([&]() -> Status {
+    if (given == nullptr) return missing("handle");
+    const std::shared_ptr<gradbus_handle> handle = Handles::of_this_process().find(given);
+    if (handle == nullptr)
+      return error("O900", "argument handle is no handle of this process",
+                   "use a handle before you free it, and before you shut its session down");
+    const Use use(handle);
+    return use ? body(*handle) : use.why_not();
+  });
 }
 
 gradbus_operation operation_of(gradbus_collective collective, const char* name, uint64_t count,
@@ -203,35 +241,39 @@ using namespace gradbus::capi;
 
 gradbus_code gradbus_start_operations(gradbus_session* session, const gradbus_operation* operations,
                                       size_t n, gradbus_handle** handle) {
-  return guarded([&] { return start(session, operations, n, handle); });
+  if (handle != nullptr) *handle = nullptr;
+  return guarded(session, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"handle", handle}}));
+    if (n > 0) GRADBUS_RETURN_IF_ERROR(check_given({{"operations", operations}}));
+    GRADBUS_RETURN_IF_ERROR(check_number(n, kOperationsMax));
+    auto started = start(*session, operations, n);
+    if (started.ok()) *handle = Handles::of_this_process().add(started.take());
+    return started.status();
+  });
 }
 
 gradbus_code gradbus_run_operation(gradbus_session* session, const gradbus_operation* operation,
                                    gradbus_handle** handle) {
-  gradbus_handle* started = nullptr;
-  const gradbus_code code = guarded([&]() -> Status {
-    if (operation == nullptr) return missing("operation");
-    if (handle != nullptr) *handle = nullptr;
+  if (handle != nullptr) *handle = nullptr;
+  return guarded(session, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"operation", operation}}));
     gradbus_operation blocking;
     gradbus_operation_init(&blocking, GRADBUS_ALLREDUCE);
     GRADBUS_RETURN_IF_ERROR(read_struct("gradbus_operation", operation, blocking));
     blocking.input_stays = 1;
-    return start(session, &blocking, 1, &started);
+    auto ended = run(*session, blocking);
+    if (ended.ok() && handle != nullptr) *handle = Handles::of_this_process().add(ended.take());
+    return ended.status();
   });
-  return finish_now(code, started, handle);
 }
 
 gradbus_code gradbus_handle_test(gradbus_handle* handle) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(handle));
-    return test_all(*handle);
-  });
+  return guarded_handle(handle, [](gradbus_handle& known) { return test_all(known); });
 }
 
 gradbus_code gradbus_handle_wait(gradbus_handle* handle, int64_t timeout_ms) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(handle));
-    return wait_all(*handle, to_timeout(timeout_ms, *handle->session));
+  return guarded_handle(handle, [&](gradbus_handle& known) {
+    return wait_all(known, to_timeout(timeout_ms, *known.session));
   });
 }
 
@@ -242,13 +284,12 @@ gradbus_code gradbus_handle_output(gradbus_handle* handle, const void** data, ui
 
 gradbus_code gradbus_handle_output_at(gradbus_handle* handle, size_t index, const void** data,
                                       uint64_t* bytes, const uint64_t** counts) {
-  return guarded([&]() -> Status {
-    if (handle == nullptr || data == nullptr || bytes == nullptr)
-      return missing("handle, data or bytes");
-    if (index >= handle->operations.size())
-      return error("O900", "operation " + std::to_string(index) + " of a group of " +
-                               std::to_string(handle->operations.size()));
-    Operation& operation = *handle->operations[index];
+  return guarded_handle(handle, [&](gradbus_handle& known) -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"data", data}, {"bytes", bytes}}));
+    if (index >= known.operations.size())
+      return error("O900", "index " + std::to_string(index) + " in a group of operations: it has " +
+                               std::to_string(known.operations.size()));
+    Operation& operation = *known.operations[index];
     if (operation.unfinished())
       return error("O905", "the operation has not ended, so it has no output yet",
                    "wait for its handle first");
@@ -261,20 +302,19 @@ gradbus_code gradbus_handle_output_at(gradbus_handle* handle, size_t index, cons
 }
 
 void gradbus_handle_free(gradbus_handle* handle) {
-  if (!usable(handle).ok()) return;  // a forked child leaves it to the parent
-  guarded([&]() -> Status {
-    for (const auto& operation : handle->operations) operation->abandon();
+  if (handle == nullptr) return;
+  guarded_handle(handle, [&](gradbus_handle& known) -> Status {  // a child leaves it to the parent
+    abandon_all(known);
+    (void)Handles::of_this_process().take(handle);
     return {};
   });
-  delete handle;
 }
 
 gradbus_code gradbus_shard(const gradbus_session* session, int32_t rank, uint64_t count,
                            uint64_t row_elements, uint64_t* first, uint64_t* elements) {
-  return guarded([&]() -> Status {
-    if (session == nullptr || first == nullptr || elements == nullptr)
-      return missing("session, first or elements");
-    const uint32_t ranks = session->session->world_size();
+  return guarded(session, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"first", first}, {"elements", elements}}));
+    const auto ranks = static_cast<uint32_t>(session->place.size);
     if (rank < 0 || static_cast<uint32_t>(rank) >= ranks)
       return error("O900", "rank " + std::to_string(rank) + " is not a rank of 0.." +
                                std::to_string(ranks - 1));

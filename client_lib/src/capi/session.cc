@@ -27,7 +27,7 @@ Result<SessionOptions> to_options(const gradbus_options& given) {
   if (!op.ok()) return op.status();
   if (!silence.ok()) return silence.status();
   const auto chosen = [](int64_t given_ms, int64_t otherwise) {
-    return (given_ms > 0 ? given_ms : otherwise) * kMillisecond;
+    return std::min(given_ms > 0 ? given_ms : otherwise, kTimeoutMsMax) * kMillisecond;
   };
   options.start_timeout = chosen(given.start_timeout_ms, start.value());
   options.op_timeout = chosen(given.op_timeout_ms, op.value());
@@ -49,14 +49,11 @@ Result<SessionOptions> to_options(const gradbus_options& given) {
 }
 
 // The text is the policy's own: it lives as long as the session.
-Result<const char*> policy_of(const Session& session, const char* tensor, uint64_t elements,
-                              uint32_t dims) {
-  if (tensor == nullptr) return missing("tensor");
+const char* policy_of(const Session& session, const char* tensor, uint64_t elements,
+                      uint32_t dims) {
   const std::string_view found = session.options().compressions.find(tensor, elements, dims);
   return found.empty() ? "none" : found.data();  // a whole string of the policy: terminated
 }
-
-int32_t as_int(uint32_t value) { return static_cast<int32_t>(value); }
 
 gradbus_mode as_c(const SyncMode& mode) {
   gradbus_mode known{.struct_bytes = sizeof(gradbus_mode),
@@ -78,6 +75,19 @@ gradbus_mode as_c(const SyncMode& mode) {
   return known;
 }
 
+// Calls under way end with the session's error first, so that nobody is left inside it.
+Status end(gradbus_session& session) {
+  session.session->socket().end(ended_error(session));
+  session.uses.await_leaving();
+  Handles::of_this_process().end_all_of(session);
+  for (const auto& [unused, tensor] : session.tensors) tensor->views->detach();
+  for (const auto& tensor : session.unregistered) tensor->views->detach();
+  session.session.reset();
+  session.uses.end();
+  Handles::of_this_process().retire(std::unique_ptr<gradbus_session>(&session));
+  return {};
+}
+
 }  // namespace
 
 gradbus_code report(const Status& status) {
@@ -95,7 +105,7 @@ const char* gradbus_last_error(void) { return last_error.c_str(); }
 
 gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** session) {
   return guarded([&]() -> Status {
-    if (session == nullptr) return missing("session");
+    GRADBUS_RETURN_IF_ERROR(check_given({{"session", session}}));
     *session = nullptr;
     gradbus_options given;
     gradbus_options_init(&given);
@@ -106,7 +116,7 @@ gradbus_code gradbus_init(const gradbus_options* options, gradbus_session** sess
     if (!chosen.ok()) return chosen.status();
     auto opened = Session::open(chosen.value());
     if (!opened.ok()) return opened.status();
-    *session = new gradbus_session{opened.take()};
+    *session = new gradbus_session(opened.take());
     return {};
   });
 }
@@ -115,16 +125,19 @@ void gradbus_act_for_thread(int64_t thread) { act_for_thread(static_cast<pid_t>(
 
 // In a forked child nothing is freed: locks may be held, and the agent must not hear of it.
 gradbus_code gradbus_shutdown(gradbus_session* session) {
-  if (session == nullptr || session->session->is_of_this_process()) delete session;
-  return GRADBUS_OK;
+  if (session == nullptr || session->fork_depth != fork_depth()) return GRADBUS_OK;
+  return guarded([&]() -> Status {
+    if (session->uses.begin_end()) return end(*session);
+    session->uses.await_end();
+    return ended_error(*session);
+  });
 }
 
 gradbus_code gradbus_job_secret(const gradbus_session* session,
                                 uint8_t secret[GRADBUS_JOB_SECRET_BYTES]) {
-  return guarded([&]() -> Status {
+  return guarded(session, [&]() -> Status {
     static_assert(GRADBUS_JOB_SECRET_BYTES == kJobSecretBytes);
-    GRADBUS_RETURN_IF_ERROR(usable(session));
-    if (secret == nullptr) return missing("secret");
+    GRADBUS_RETURN_IF_ERROR(check_given({{"secret", secret}}));
     std::memcpy(secret, session->session->joined().secret, kJobSecretBytes);
     return {};
   });
@@ -132,18 +145,17 @@ gradbus_code gradbus_job_secret(const gradbus_session* session,
 
 gradbus_code gradbus_compression_for(const gradbus_session* session, const char* tensor,
                                      uint64_t elements, uint32_t dims, const char** compression) {
-  return guarded([&]() -> Status {
-    if (session == nullptr || compression == nullptr) return missing("session or compression");
-    const Result<const char*> found = policy_of(*session->session, tensor, elements, dims);
-    if (found.ok()) *compression = found.value();
-    return found.status();
+  return guarded(session, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"tensor", tensor}, {"compression", compression}}));
+    *compression = policy_of(*session->session, tensor, elements, dims);
+    return {};
   });
 }
 
 gradbus_code gradbus_mode_for(const gradbus_session* session, const char* tensor, uint64_t elements,
                               uint32_t dims, const char* asked, gradbus_mode* mode) {
-  return guarded([&]() -> Status {
-    if (session == nullptr || mode == nullptr) return missing("session or mode");
+  return guarded(session, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"mode", mode}}));
     if (asked == nullptr && tensor == nullptr) return missing("tensor");
     const auto found = parse_mode(
         asked != nullptr ? asked : session->session->options().modes.find(tensor, elements, dims));
@@ -154,9 +166,8 @@ gradbus_code gradbus_mode_for(const gradbus_session* session, const char* tensor
 
 gradbus_code gradbus_next_mode_change(gradbus_session* session, gradbus_mode_change* change,
                                       int* found) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(session));
-    if (change == nullptr || found == nullptr) return missing("change or found");
+  return guarded(session, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"change", change}, {"found", found}}));
     if (const auto bytes = struct_bytes_of("gradbus_mode_change", change); !bytes.ok())
       return bytes.status();
     const auto next = next_mode_change(*session->session);
@@ -172,11 +183,10 @@ gradbus_code gradbus_next_mode_change(gradbus_session* session, gradbus_mode_cha
 
 gradbus_code gradbus_ask_coordinator(gradbus_session* session, const char* question, char* answer,
                                      size_t capacity, size_t* answer_bytes) {
-  return guarded([&]() -> Status {
+  return guarded(session, [&]() -> Status {
     static_assert(GRADBUS_ANSWER_BYTES_MAX == kAttachTextsBytesMax);
-    GRADBUS_RETURN_IF_ERROR(usable(session));
-    if (question == nullptr || answer == nullptr || answer_bytes == nullptr)
-      return missing("question, answer or answer_bytes");
+    GRADBUS_RETURN_IF_ERROR(
+        check_given({{"question", question}, {"answer", answer}, {"answer_bytes", answer_bytes}}));
     const Result<std::string> found = ask_coordinator(*session->session, question);
     if (!found.ok()) return found.status();
     *answer_bytes = found.value().size();
@@ -191,22 +201,22 @@ gradbus_code gradbus_ask_coordinator(gradbus_session* session, const char* quest
 }
 
 gradbus_code gradbus_report_loss(gradbus_session* session, double loss) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(session));
+  return guarded(session, [&]() -> Status {
     session->session->channel().count_loss(loss);
     return {};
   });
 }
 
 int gradbus_tracing(gradbus_session* session) {
-  return usable(session).ok() && session->session->channel().trace().on() ? 1 : 0;
+  const Use use(session);
+  return use && session->session->channel().trace().on() ? 1 : 0;
 }
 
 gradbus_code gradbus_trace(gradbus_session* session, const char* name, uint64_t begin_ns,
                            uint64_t end_ns) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(session));
-    if (name == nullptr || *name == '\0') return missing("name");
+  return guarded(session, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"name", name}}));
+    if (*name == '\0') return error("O900", "argument name is an empty text");
     if (end_ns < begin_ns)
       return error("O900", "the span \"" + std::string(name) + "\" ends before it begins");
     session->session->channel().trace().add(TraceKind::kPhase, name, static_cast<Nanos>(begin_ns),
@@ -216,7 +226,8 @@ gradbus_code gradbus_trace(gradbus_session* session, const char* name, uint64_t 
 }
 
 uint64_t gradbus_waited_ns(gradbus_session* session) {
-  return usable(session).ok() ? session->session->channel().waited_ns() : 0;
+  const Use use(session);
+  return use ? session->session->channel().waited_ns() : 0;
 }
 
 int gradbus_glob_matches(const char* glob, const char* text) {
@@ -225,39 +236,39 @@ int gradbus_glob_matches(const char* glob, const char* text) {
 
 gradbus_code gradbus_process_set(gradbus_session* session, const int32_t* ranks, size_t n,
                                  gradbus_session** set) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(session));
-    if (set == nullptr) return missing("set");
-    if (ranks == nullptr && n > 0) return missing("ranks");
+  return guarded(session, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"set", set}}));
+    if (n > 0) GRADBUS_RETURN_IF_ERROR(check_given({{"ranks", ranks}}));
+    GRADBUS_RETURN_IF_ERROR(check_number(n, kRanksMax));
     *set = nullptr;
     auto opened = open_process_set(*session->session, {ranks, ranks + n});
     if (!opened.ok()) return opened.status();
-    if (opened.value() != nullptr) *set = new gradbus_session{opened.take()};
+    if (opened.value() != nullptr) *set = new gradbus_session(opened.take());
     return {};
   });
 }
 
 int32_t gradbus_rank(const gradbus_session* session) {
-  return session == nullptr ? -1 : as_int(session->session->rank());
+  return session == nullptr ? -1 : session->place.rank;
 }
 int32_t gradbus_size(const gradbus_session* session) {
-  return session == nullptr ? -1 : as_int(session->session->world_size());
+  return session == nullptr ? -1 : session->place.size;
 }
 int32_t gradbus_local_rank(const gradbus_session* session) {
-  return session == nullptr ? -1 : as_int(session->session->joined().local_rank);
+  return session == nullptr ? -1 : session->place.local_rank;
 }
 int32_t gradbus_local_size(const gradbus_session* session) {
-  return session == nullptr ? -1 : as_int(session->session->joined().local_size);
+  return session == nullptr ? -1 : session->place.local_size;
 }
 int32_t gradbus_cross_rank(const gradbus_session* session) {
-  return session == nullptr ? -1 : as_int(session->session->joined().agent_index);
+  return session == nullptr ? -1 : session->place.cross_rank;
 }
 int32_t gradbus_cross_size(const gradbus_session* session) {
-  return session == nullptr ? -1 : as_int(session->session->joined().agents);
+  return session == nullptr ? -1 : session->place.cross_size;
 }
 const char* gradbus_job(const gradbus_session* session) {
-  return session == nullptr ? "" : session->session->identity().job.c_str();
+  return session == nullptr ? "" : session->identity.job.c_str();
 }
 const char* gradbus_launcher(const gradbus_session* session) {
-  return session == nullptr ? "" : session->session->identity().launcher.c_str();
+  return session == nullptr ? "" : session->identity.launcher.c_str();
 }

@@ -4,6 +4,7 @@
 
 #include "client_lib/src/capi/capi.h"
 #include "common/policy/sync_mode.h"
+#include "proto/tensor_ids.h"
 
 namespace gradbus::capi {
 namespace {
@@ -126,7 +127,7 @@ Status register_all(gradbus_session& session, const gradbus_tensor_spec* specs, 
 Status unregister(gradbus_tensor& tensor) {
   gradbus_session& session = *tensor.owner;
   const std::lock_guard lock(session.tensors_lock);
-  GRADBUS_RETURN_IF_ERROR(usable(&tensor));
+  if (tensor.unregistered) return unregistered_error(tensor);
   if (tensor.delayed.busy() && session.session->socket().failure().ok())
     return error("O905", "tensor \"" + tensor.name + "\" cannot be unregistered: it is in use",
                  "wait for its last step, and drain it if its mode is delayed");
@@ -139,30 +140,23 @@ Status unregister(gradbus_tensor& tensor) {
   return {};
 }
 
-Status start_optimizer_state(gradbus_tensor* tensor, PsRequest kind, uint32_t part) {
-  GRADBUS_RETURN_IF_ERROR(usable(tensor));
-  return tensor->delayed.start_optimizer_state(kind, part);
+gradbus_code start_optimizer_state(gradbus_tensor* tensor, PsRequest kind, uint32_t part) {
+  return guarded(tensor, [&] { return tensor->delayed.start_optimizer_state(kind, part); });
 }
 
-Status start_residual_state(gradbus_tensor* tensor, SubmissionKind kind,
-                            gradbus_residual_state part) {
-  GRADBUS_RETURN_IF_ERROR(usable(tensor));
-  if (part != GRADBUS_RESIDUAL && part != GRADBUS_MOMENTUM)
-    return error("O900", "memory number " + std::to_string(part),
-                 "use GRADBUS_RESIDUAL or GRADBUS_MOMENTUM");
-  return tensor->delayed.start_residual_state(
-      kind, part == GRADBUS_RESIDUAL ? ResidualStatePart::kResidual : ResidualStatePart::kMomentum);
+gradbus_code start_residual_state(gradbus_tensor* tensor, SubmissionKind kind,
+                                  gradbus_residual_state part) {
+  return guarded(tensor, [&]() -> Status {
+    if (part != GRADBUS_RESIDUAL && part != GRADBUS_MOMENTUM)
+      return error("O900", "part " + std::to_string(part) + " of a residual state is unknown",
+                   "use GRADBUS_RESIDUAL or GRADBUS_MOMENTUM");
+    return tensor->delayed.start_residual_state(kind, part == GRADBUS_RESIDUAL
+                                                          ? ResidualStatePart::kResidual
+                                                          : ResidualStatePart::kMomentum);
+  });
 }
 
 }  // namespace
-
-Status unusable(const gradbus_tensor* tensor) {
-  if (tensor == nullptr) return missing("tensor");
-  if (!tensor->session->is_of_this_process()) return forked_error();
-  return error("O900", "tensor \"" + tensor->name + "\" was unregistered",
-               "register it again, or unregister it after its last use");
-}
-
 }  // namespace gradbus::capi
 
 using namespace gradbus;
@@ -170,24 +164,20 @@ using namespace gradbus::capi;
 
 gradbus_code gradbus_register(gradbus_session* session, const gradbus_tensor_spec* specs, size_t n,
                               gradbus_tensor** tensors) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(session));
-    if (n > 0 && (specs == nullptr || tensors == nullptr)) return missing("specs or tensors");
+  return guarded(session, [&]() -> Status {
+    if (n > 0) GRADBUS_RETURN_IF_ERROR(check_given({{"specs", specs}, {"tensors", tensors}}));
+    GRADBUS_RETURN_IF_ERROR(check_number(n, kTensorIdsMax));
     return register_all(*session, specs, n, tensors);
   });
 }
 
 gradbus_code gradbus_unregister(gradbus_tensor* tensor) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    return unregister(*tensor);
-  });
+  return guarded(tensor, [&]() -> Status { return unregister(*tensor); });
 }
 
 gradbus_code gradbus_unregister_name(gradbus_session* session, const char* name) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(session));
-    if (name == nullptr) return missing("name");
+  return guarded(session, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"name", name}}));
     const Result<size_t> found = session->session->tensors().unregister(std::string(name));
     if (!found.ok() || found.value() > 0) return found.status();
     return error(
@@ -197,36 +187,36 @@ gradbus_code gradbus_unregister_name(gradbus_session* session, const char* name)
 }
 
 void* gradbus_tensor_data(gradbus_tensor* tensor) {
-  return !usable(tensor).ok() ? nullptr : tensor->delayed.data(tensor->delayed.current());
+  const Use use(tensor);
+  return use ? tensor->delayed.data(tensor->delayed.current()) : nullptr;
 }
 
 uint32_t gradbus_tensor_delay(const gradbus_tensor* tensor) {
-  return !usable(tensor).ok() ? 0 : tensor->delayed.delay();
+  const Use use(tensor);
+  return use ? tensor->delayed.delay() : 0;
 }
 
 uint32_t gradbus_tensor_slot(const gradbus_tensor* tensor) {
-  return !usable(tensor).ok() ? 0 : tensor->delayed.current();
+  const Use use(tensor);
+  return use ? tensor->delayed.current() : 0;
 }
 
 void* gradbus_slot_data(gradbus_tensor* tensor, uint32_t slot) {
-  return !usable(tensor).ok() || slot > tensor->delayed.delay() ? nullptr
-                                                                : tensor->delayed.data(slot);
+  const Use use(tensor);
+  return use && slot <= tensor->delayed.delay() ? tensor->delayed.data(slot) : nullptr;
 }
 
 int64_t gradbus_staleness(const gradbus_tensor* tensor) {
-  return !usable(tensor).ok() ? -1 : tensor->delayed.staleness();
+  const Use use(tensor);
+  return use ? tensor->delayed.staleness() : -1;
 }
 
 gradbus_code gradbus_start(gradbus_tensor* tensor) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    return tensor->delayed.start();
-  });
+  return guarded(tensor, [&]() -> Status { return tensor->delayed.start(); });
 }
 
 gradbus_code gradbus_test(gradbus_tensor* tensor) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+  return guarded(tensor, [&]() -> Status {
     if (!tensor->delayed.in_flight()) return {};
     tensor->session->progress();
     if (tensor->delayed.attempt()) return tensor->delayed.wait(0);
@@ -236,16 +226,14 @@ gradbus_code gradbus_test(gradbus_tensor* tensor) {
 }
 
 gradbus_code gradbus_wait(gradbus_tensor* tensor, int64_t timeout_ms) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+  return guarded(tensor, [&]() -> Status {
     return tensor->delayed.wait(to_timeout(timeout_ms, *tensor->session));
   });
 }
 
 gradbus_code gradbus_drain(gradbus_tensor* tensor, int64_t timeout_ms, int32_t* found) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    if (found == nullptr) return missing("found");
+  return guarded(tensor, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"found", found}}));
     const Result<bool> drained = tensor->delayed.drain(to_timeout(timeout_ms, *tensor->session));
     if (drained.ok()) *found = drained.value() ? 1 : 0;
     return drained.status();
@@ -254,21 +242,16 @@ gradbus_code gradbus_drain(gradbus_tensor* tensor, int64_t timeout_ms, int32_t* 
 
 gradbus_code gradbus_start_read_residual_state(gradbus_tensor* tensor,
                                                gradbus_residual_state part) {
-  return guarded(
-      [&] { return start_residual_state(tensor, SubmissionKind::kReadResidualState, part); });
+  return start_residual_state(tensor, SubmissionKind::kReadResidualState, part);
 }
 
 gradbus_code gradbus_start_write_residual_state(gradbus_tensor* tensor,
                                                 gradbus_residual_state part) {
-  return guarded(
-      [&] { return start_residual_state(tensor, SubmissionKind::kWriteResidualState, part); });
+  return start_residual_state(tensor, SubmissionKind::kWriteResidualState, part);
 }
 
 gradbus_code gradbus_scale_residual_state(gradbus_tensor* tensor, double factor) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    return tensor->delayed.scale_residual_state(factor);
-  });
+  return guarded(tensor, [&]() -> Status { return tensor->delayed.scale_residual_state(factor); });
 }
 
 gradbus_code gradbus_continue_warm_up(gradbus_tensor* tensor, uint64_t rounds) {
@@ -282,8 +265,7 @@ gradbus_code gradbus_continue_warm_up(gradbus_tensor* tensor, uint64_t rounds) {
 }
 
 gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, double rate) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+  return guarded(tensor, [&]() -> Status {
     if (!(std::isfinite(rate) && rate >= 0))
       return error("O900",
                    "tensor \"" + tensor->delayed.first().spec().name + "\": the learning rate is " +
@@ -295,20 +277,18 @@ gradbus_code gradbus_set_learning_rate(gradbus_tensor* tensor, double rate) {
 }
 
 gradbus_code gradbus_start_pull(gradbus_tensor* tensor) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
-    return tensor->delayed.start_pull();
-  });
+  return guarded(tensor, [&]() -> Status { return tensor->delayed.start_pull(); });
 }
 
 uint32_t gradbus_optimizer_state_parts(const gradbus_tensor* tensor) {
-  return !usable(tensor).ok() ? 0 : tensor->delayed.first().optimizer_state_parts();
+  const Use use(tensor);
+  return use ? tensor->delayed.first().optimizer_state_parts() : 0;
 }
 
 gradbus_code gradbus_start_read_optimizer_state(gradbus_tensor* tensor, uint32_t part) {
-  return guarded([&] { return start_optimizer_state(tensor, PsRequest::kRead, part); });
+  return start_optimizer_state(tensor, PsRequest::kRead, part);
 }
 
 gradbus_code gradbus_start_write_optimizer_state(gradbus_tensor* tensor, uint32_t part) {
-  return guarded([&] { return start_optimizer_state(tensor, PsRequest::kWrite, part); });
+  return start_optimizer_state(tensor, PsRequest::kWrite, part);
 }

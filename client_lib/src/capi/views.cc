@@ -37,21 +37,19 @@ using namespace gradbus;
 using namespace gradbus::capi;
 
 gradbus_code gradbus_tensor_mapping(gradbus_tensor* tensor, gradbus_mapping** mapping) {
-  return guarded([&]() -> Status {
-    if (mapping == nullptr) return missing("mapping");
-    *mapping = nullptr;
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+  if (mapping != nullptr) *mapping = nullptr;
+  return guarded(tensor, [&]() -> Status {
+    GRADBUS_RETURN_IF_ERROR(check_given({{"mapping", mapping}}));
     auto made = std::make_unique<gradbus_mapping>();
     made->segments = tensor->views->add();
     made->views = tensor->views;
-    *mapping = made.release();
+    *mapping = Handles::of_this_process().add(std::move(made));
     return {};
   });
 }
 
 // The memory stays mapped until the tensor is released: the agent may hand it out after that.
 void gradbus_mapping_free(gradbus_mapping* mapping) {
-  if (mapping == nullptr) return;
-  mapping->views->remove();
-  delete mapping;
+  const std::unique_ptr<gradbus_mapping> known = Handles::of_this_process().take(mapping);
+  if (known != nullptr) known->views->remove();
 }

@@ -30,6 +30,10 @@ def test_collectives_are_those_of_gloo(agents, tmp_path, size):
     assert_all_ok(run_ranks(agents, NEWEST, f"{PROGRAMS}/dist_collectives.py", size, str(tmp_path / "store")))
 
 
+def test_groups_of_groups_and_a_second_world(two_agents, tmp_path):
+    assert_all_ok(run_ranks(two_agents, NEWEST, f"{PROGRAMS}/dist_subgroups.py", 2, str(tmp_path / "store")))
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_ddp_trains_as_one_process(agents, tmp_path, size):
     assert_all_ok(run_ranks(agents, NEWEST, f"{PROGRAMS}/dist_training.py", size, str(tmp_path / "store")))

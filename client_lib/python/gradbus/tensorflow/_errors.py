@@ -1,5 +1,6 @@
 """Errors of operations that are those of Gradbus and of tf.errors at once, as scripts for Horovod expect them.
 
+Errors of arguments, too: public functions have the decorator @as_tensorflow_errors().
 TensorFlow makes its own errors of those inside graphs: InvalidArgumentError of InvalidError, and else UnknownError.
 Those of a tf.function become errors of Gradbus, too, where they leave it. Those of sessions of tf.compat.v1 do not.
 """
@@ -18,9 +19,12 @@ from .. import _errors
 
 
 class _TextOnly:
-    """Of an error that has no operation of a graph, only a message."""
+    """Of an error that has no operation of a graph, only a message.
 
-    def __init__(self, message: str) -> None:
+    It is made as TensorFlow makes its errors. So AutoGraph, which adds the line of the program, makes it again.
+    """
+
+    def __init__(self, node_def: None, op: None, message: str, *_arguments: object) -> None:
         tf.errors.OpError.__init__(self, None, None, message, self.tensorflow_code)
         _errors.GradbusError.__init__(self, message)  # the last one, because it sets the arguments
 
@@ -29,8 +33,8 @@ class _TextOnly:
     def __str__(self) -> str:
         return str(self.args[0])
 
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        return type(self), (str(self),)
+    def __reduce__(self) -> tuple[type, tuple[None, None, str]]:
+        return type(self), (None, None, str(self))
 
     args: tuple[object, ...]
 
@@ -59,9 +63,9 @@ def as_tensorflow_errors() -> Iterator[None]:
     except (MismatchError, InvalidError, UnsupportedError):
         raise
     except _errors.MismatchError as error:
-        raise MismatchError(str(error)).with_traceback(error.__traceback__) from None
+        raise MismatchError(None, None, str(error)).with_traceback(error.__traceback__) from None
     except _errors.InvalidError as error:
-        raise InvalidError(str(error)).with_traceback(error.__traceback__) from None
+        raise InvalidError(None, None, str(error)).with_traceback(error.__traceback__) from None
 
 
 class _InGraph(_TextOnly):
@@ -90,7 +94,7 @@ def error_in_graph(error: tf.errors.OpError) -> Exception:
     found = _errors.error_in(str(error))
     if found is None:
         return error  # type: ignore[no-any-return,unused-ignore]
-    return _class_in_graph(type(found), type(error))(str(error))  # type: ignore[no-any-return]
+    return _class_in_graph(type(found), type(error))(None, None, str(error))  # type: ignore[no-any-return]
 
 
 def _see_errors_of_functions() -> None:

@@ -15,6 +15,7 @@ from .._how import How, rows_of_rank
 from .._ops import ALL, ALL_BUT_ADASUM, Average, ReduceOp, Sum
 from .._process_sets import ProcessSet, checked_root, global_process_set, session_of
 from ._calls import back_name, name_for, run
+from ._errors import as_tensorflow_errors
 
 
 def _check_linear(verb: str, op: int) -> None:
@@ -45,6 +46,7 @@ def _rows(tensor: Any, rows: int | None) -> Any:
     return tf.TensorShape([rows, *tensor.shape[1:]])
 
 
+@as_tensorflow_errors()
 def grouped_allreduce(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -70,6 +72,7 @@ def grouped_allreduce(
     return _differentiable_run(function, given, [tensor.shape for tensor in given], back)
 
 
+@as_tensorflow_errors()
 def allreduce(
     tensor: Any,
     name: str | None = None,
@@ -122,6 +125,7 @@ def allreduce_rows(slices: Any, name: str, settings: Settings) -> Any:
     return tf.IndexedSlices(rows, numbers, slices.dense_shape)
 
 
+@as_tensorflow_errors()
 def broadcast(
     tensor: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
@@ -141,6 +145,7 @@ def broadcast(
     return _differentiable_run(function, [given], [given.shape], back)[0]
 
 
+@as_tensorflow_errors()
 def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """All ranks' tensors joined along axis 0, in the order of ranks. Axis 0 may differ.
 
@@ -163,6 +168,7 @@ def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = gl
     return _differentiable_run(function, [given], [_rows(given, None)], back)[0]
 
 
+@as_tensorflow_errors()
 def reducescatter(
     tensor: Any,
     name: str | None = None,
@@ -194,6 +200,7 @@ def reducescatter(
     return _differentiable_run(function, [given], [_rows(given, rows)], back)[0]
 
 
+@as_tensorflow_errors()
 def alltoall(
     tensor: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:

@@ -14,7 +14,7 @@ from ..._parts import name_in_group
 from ..._process_sets import ProcessSet, global_process_set, session_of
 from ...tensorflow import _operations
 from ...tensorflow._calls import in_turn
-from ...tensorflow._errors import UnsupportedError
+from ...tensorflow._errors import UnsupportedError, as_tensorflow_errors
 from .._arguments import checked_compressor, factors, reduce_op
 from .compression import NoneCompressor
 
@@ -46,6 +46,7 @@ def _compressed(compression: Any, verb: str, tensors: Sequence[Any], operation: 
     return [compressor.decompress(result, context) for result, (_, context) in zip(results, pairs)]
 
 
+@as_tensorflow_errors()
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -101,6 +102,7 @@ def _rows_of_all(
     return tf.IndexedSlices(made.values / tf.cast(size, made.dtype), made.indices, made.dense_shape)
 
 
+@as_tensorflow_errors()
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -121,6 +123,7 @@ def allreduce(
     )[0]  # fmt: skip
 
 
+@as_tensorflow_errors()
 def allgather(
     tensor: Any,
     name: str | None = None,
@@ -131,6 +134,7 @@ def allgather(
     return _operations.allgather(_with_mean_gradient(tensor, process_set, "allgather"), name, process_set)
 
 
+@as_tensorflow_errors()
 def grouped_allgather(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -144,6 +148,7 @@ def grouped_allgather(
     ])  # fmt: skip
 
 
+@as_tensorflow_errors()
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -156,6 +161,7 @@ def broadcast(
     return _operations.broadcast(given, root_rank, name, process_set)
 
 
+@as_tensorflow_errors()
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -173,6 +179,7 @@ def alltoall(
     return _operations.alltoall(given, splits, name, process_set)
 
 
+@as_tensorflow_errors()
 def grouped_reducescatter(
     tensors: Sequence[Any],
     device_dense: str = "",
@@ -203,6 +210,7 @@ def grouped_reducescatter(
     return _compressed(compression, "reducescatter", tensors, operation)
 
 
+@as_tensorflow_errors()
 def reducescatter(
     tensor: Any,
     device_dense: str = "",

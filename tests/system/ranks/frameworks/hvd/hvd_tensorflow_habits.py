@@ -59,6 +59,32 @@ def check_errors():
     assert not isinstance(caught.value, hvd.HorovodInternalError)
 
 
+def check_errors_of_arguments():
+    """The same before anything is sent, and while TensorFlow traces a function."""
+    sets = [hvd.add_process_set([rank]) for rank in range(SIZE)]
+    other = sets[(RANK + 1) % SIZE]
+    x = tf.ones([SIZE, 2])
+    for call in (
+        lambda: hvd.allreduce(x, op=99),
+        lambda: hvd.broadcast(x, SIZE),
+        lambda: hvd.allreduce(x, process_set=other),
+        lambda: hvd.grouped_allreduce([x], process_set=other),
+        lambda: hvd.allgather(x, process_set=other),
+        lambda: hvd.grouped_allgather([x], process_set=other),
+        lambda: hvd.alltoall(x, process_set=other),
+        lambda: hvd.reducescatter(x, process_set=other),
+        lambda: hvd.grouped_reducescatter([x], process_set=other),
+    ):
+        for run in (call, tf.function(call)):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"GB-O900 .* \| next: ") as caught:
+                run()
+            assert isinstance(caught.value, hvd.HorovodInternalError) and caught.value.id == "O900"
+            again = pickle.loads(pickle.dumps(caught.value))
+            assert type(again) is type(caught.value) and str(again) == str(caught.value)
+    for one in sets:
+        hvd.remove_process_set(one)
+
+
 def check_rows_of_other_operations():
     """Rows may be on some ranks only, so they have no largest element."""
     slices = tf.IndexedSlices(tf.ones([1, 3]), tf.constant([RANK]))
@@ -99,6 +125,7 @@ def check_rows_in_sessions():
 
 check_many_operations()
 check_errors()
+check_errors_of_arguments()
 check_rows_of_other_operations()
 check_mean_of_whole_numbers()
 check_rows_in_sessions()
