@@ -17,6 +17,11 @@ def test_any_number_of_ranks_loads_the_state(two_agents, python, tmp_path):
         assert_all_ok(run_ranks(two_agents, python, PROGRAM, size, what, str(tmp_path / "state")))
 
 
+def test_states_are_given_and_taken_as_with_one_process(two_agents, python):
+    """Names for numbers, hooks, broadcasts, and a checkpoint that one rank alone has loaded."""
+    assert_all_ok(run_ranks(two_agents, python, "training/habits/sharded_state.py", 2))
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_edited_groups_own_optimizers_and_checkpoints(two_agents, size):
     """Also gradients that are exchanged between parameters, stepped on twice, or never zeroed."""

@@ -53,7 +53,7 @@ class Rounds(Protocol):
         """Raises InvalidError in a mode in which every rank makes the same number of steps."""
 
     def settle(self) -> None:
-        """Ends what this rank has put off."""
+        """Ends what this rank has put off, and an exchange that no step has used."""
 
     def in_flight(self) -> int | None:
         """The number of the one that this rank waits for."""

@@ -153,11 +153,16 @@ def broadcast_optimizer_state(
     """Gives every rank the root's optimizer state and options (learning rates, betas, ...).
 
     Works when only the root has state, e.g. after it alone loaded a checkpoint. Tensors arrive bit
-    by bit, in any dtype; everything else is pickled. Raises InvalidError when the optimizers differ
-    in class, groups or number of parameters, PeerLostError, TimeoutError.
+    by bit, in any dtype; everything else is pickled. Of a sharded optimizer each rank keeps the state of its share, and
+    gets the root's options: all ranks call load_state_dict() before. Raises InvalidError when the optimizers differ
+    in class, groups or number of parameters, MismatchError when ranks have loaded other states into a sharded one,
+    PeerLostError, TimeoutError.
     """
     is_root = current().rank == root_rank
-    skeleton, tensors = _skeleton(optimizer) if is_root else (None, [])
+    has_share = hasattr(optimizer, "_refuse_other_states")
+    if has_share:
+        optimizer._refuse_other_states(process_set)
+    skeleton, tensors = _skeleton(optimizer, has_share) if is_root else (None, [])
     skeleton = broadcast_object(skeleton, root_rank, process_set=process_set)
     if not is_root:
         _check_same_shape(optimizer, skeleton)
@@ -165,10 +170,10 @@ def broadcast_optimizer_state(
     named = [(f"tensor{index}", tensor) for index, tensor in enumerate(tensors)]
     _broadcast_tensors("optimizer", named, root_rank, process_set)
     if not is_root:
-        _install(optimizer, skeleton)
+        _install(optimizer, skeleton, has_share)
 
 
-def _skeleton(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], list[torch.Tensor]]:
+def _skeleton(optimizer: torch.optim.Optimizer, has_share: bool) -> tuple[dict[str, Any], list[torch.Tensor]]:
     tensors: list[torch.Tensor] = []
 
     def take(tensor: torch.Tensor) -> _Placeholder:
@@ -183,7 +188,8 @@ def _skeleton(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], list[to
         for group in optimizer.param_groups
     ]
     numbers = {id(p): number for number, p in enumerate(_parameters_of(optimizer))}
-    state = {numbers.get(id(key), key): value for key, value in optimizer.state.items()}
+    states = {} if has_share else optimizer.state
+    state = {numbers.get(id(key), key): value for key, value in states.items()}
     whole = {"class": plain_name(optimizer), "groups": groups, "state": state}
     return _mapped(whole, torch.Tensor, take), tensors
 
@@ -227,9 +233,10 @@ def _check_same_shape(optimizer: torch.optim.Optimizer, skeleton: dict[str, Any]
         )
 
 
-def _install(optimizer: torch.optim.Optimizer, skeleton: dict[str, Any]) -> None:
+def _install(optimizer: torch.optim.Optimizer, skeleton: dict[str, Any], has_share: bool) -> None:
     parameters = _parameters_of(optimizer)
-    optimizer.state.clear()
+    if not has_share:
+        optimizer.state.clear()
     for key, value in skeleton["state"].items():
         optimizer.state[parameters[key] if isinstance(key, int) else key] = value
     for group, options in zip(optimizer.param_groups, skeleton["groups"]):

@@ -89,6 +89,8 @@ _Modes = tuple[str, ...]  # by parameter, in their order
 class State:
     """What a distributed optimizer has besides its own attributes."""
 
+    loaded = None  # its own states are those of all ranks
+
     def __init__(self, optimizer: torch.optim.Optimizer, settings: Settings) -> None:
         self.settings = settings
         # The optimizer holds this: references back are weak, so that both go with the last user of it.

@@ -64,6 +64,14 @@ class MomentumAdam(torch.optim.Optimizer):
         codecs = {"gradient": "none", **dict.fromkeys(coded, codec)}
         self._exchange = VectorExchange(self._name, self._parameters(), codecs, process_set)
 
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """A GradScaler asks. It looks at gradients of this rank, so a rank would leave a step out alone."""
+        raise bad_argument(
+            f"{self._name}: a gradient scaler steps, and looks for infinities before the exchange",
+            "use torch.autocast with bfloat16, which needs no scaler",
+        )
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Only the constructor adds groups, because all parameters travel together."""
         if self._is_complete:

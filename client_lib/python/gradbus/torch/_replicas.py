@@ -11,7 +11,7 @@ for the optimizers of ranks, and otherwise at fences alone. Buffers (batch norma
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -51,6 +51,9 @@ class Replicated(Protocol):
     replicas_compared: bool
     steps: int
     parameters: list[tuple[NamedParameter, int]]
+
+    @property
+    def loaded(self) -> Mapping[int, int] | None: ...
 
     @property
     def settings(self) -> _Settings: ...
@@ -99,11 +102,7 @@ def _compare(named: Sequence[NamedParameter], state: Replicated, between_steps: 
         if not state.replicas_compared:
             lists.append(_order(named))
             lists += [] if state.settings.has_own_states else [_states(named, state)]
-    words = [hash_of_list(one.hashes) for one in lists] + [0] * (_KINDS - len(lists))
-    ours = torch.tensor([*words, *(~word for word in words)], device="cpu")
-    found = allreduce(ours, state.replicas_name, BitOr, process_set=process_set).tolist()
-    # All bits that any rank has set, and all that any has not: equal hashes have no bit in common.
-    differ = [one != ~other for one, other in zip(found[:_KINDS], found[_KINDS:])]
+    differ = _differing(lists, state)
     for number in (_ORDER, 1, 0, 3):  # another order and other options make other values, too
         if not differ[number]:
             continue
@@ -113,6 +112,25 @@ def _compare(named: Sequence[NamedParameter], state: Replicated, between_steps: 
             raise error
         warnings.warn(str(error), RuntimeWarning, stacklevel=5)
         return
+
+
+@torch.no_grad()
+def compare_states(state: Replicated) -> None:
+    """What the ranks' optimizers remember. Raises MismatchError on every rank alike."""
+    if session_of(state.settings.process_set, "broadcast_optimizer_state").size == 1 or not state.parameters:
+        return
+    states = _states([named for named, _ in state.parameters], state)
+    if _differing([states], state)[0]:
+        raise _differ_error(states, state)
+
+
+def _differing(lists: Sequence[_Compared], state: Replicated) -> list[bool]:
+    """Which of the lists are not the same on all ranks."""
+    words = [hash_of_list(one.hashes) for one in lists] + [0] * (_KINDS - len(lists))
+    ours = torch.tensor([*words, *(~word for word in words)], device="cpu")
+    found = allreduce(ours, state.replicas_name, BitOr, process_set=state.settings.process_set).tolist()
+    # All bits that any rank has set, and all that any has not: equal hashes have no bit in common.
+    return [one != ~other for one, other in zip(found[:_KINDS], found[_KINDS:])]
 
 
 def _values(named: Sequence[NamedParameter], state: Replicated) -> _Compared:
@@ -147,10 +165,14 @@ def _options(state: Replicated) -> _Compared:
 
 
 def _states(named: Sequence[NamedParameter], state: Replicated) -> _Compared:
+    entries = [f"the optimizer's state of parameter '{name}'" for name, _ in named]
+    if state.loaded is not None:
+        hashes = [state.loaded.get(id(p), 0) for _, p in named]
+        return _Compared(entries, hashes, "call load_state_dict() with the same state on all ranks")
     states = state.optimizer.__dict__["state"]
     root = lowest_rank(state.settings.process_set)
     return _Compared(
-        [f"the optimizer's state of parameter '{name}'" for name, _ in named],
+        entries,
         [hash_of(state_text(states[p])) if p in states else 0 for _, p in named],
         f"call gradbus.broadcast_optimizer_state(optimizer, root_rank={root}) after the checkpoint was loaded, or "
         "load it on every rank",

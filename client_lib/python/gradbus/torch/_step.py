@@ -44,16 +44,28 @@ def _may_step_parts(optimizer: Any, state: State) -> bool:
     )
 
 
-def _supports_amp_scaling(optimizer: Any) -> bool:
-    state = optimizer._gradbus
-    refuse_scaler(state.exchange.rounds, state.by_hand.skips)
-    own = getattr(state.plain_class, _SCALES, False)
-    return bool(optimizer.__dict__.get(_SCALES, own))
-
-
 # A GradScaler asks in its step() whether the optimizer unscales by itself. Its unscale_() asks nothing.
 _SCALES = "_step_supports_amp_scaling"
-amp_scaling = property(_supports_amp_scaling, lambda optimizer, value: optimizer.__dict__.update({_SCALES: value}))
+
+
+def amp_scaling_after(check: Callable[[Any], None]) -> property:
+    """The answer of the wrapped optimizer, after ``check``. That one raises where a scaler must not step."""
+
+    def answer(optimizer: Any) -> bool:
+        check(optimizer)
+        of_classes = (vars(kind)[_SCALES] for kind in type(optimizer).__mro__ if _SCALES in vars(kind))
+        plain = next((value for value in of_classes if not isinstance(value, property)), False)
+        return bool(optimizer.__dict__.get(_SCALES, plain))
+
+    return property(answer, lambda optimizer, value: optimizer.__dict__.update({_SCALES: value}))
+
+
+def _refuse_scaler(optimizer: Any) -> None:
+    state = optimizer._gradbus
+    refuse_scaler(state.exchange.rounds, state.by_hand.skips)
+
+
+amp_scaling = amp_scaling_after(_refuse_scaler)
 
 
 def warn_after_synchronize(state: State) -> None:

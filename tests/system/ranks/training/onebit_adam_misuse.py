@@ -1,5 +1,6 @@
 """A rank: 1-bit Adam on two nodes of two ranks each, where ranks differ, are interrupted, or act alone."""
 
+import functools
 import io
 import pathlib
 import shutil
@@ -164,6 +165,18 @@ def check_root_alone():
     assert all(torch.equal(everyone[0], one) for one in everyone)
 
 
+def check_scaler():
+    """It looks for infinities of this rank, and would leave a step out on one rank alone."""
+    if not hasattr(torch.amp, "GradScaler"):
+        return
+    for make in (gradbus.OneBitAdam, gradbus.ZeroOneAdam):
+        parameter, optimizer = one_bit(make)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        scaler.scale(parameter.sum() * (float("inf") if RANK == 1 else 1)).backward()
+        step = functools.partial(scaler.step, optimizer)
+        refused(gradbus.InvalidError, f"{make.__name__}: a gradient scaler steps", step)
+
+
 def check_state_dict_alone():
     """Rank 0 calls state_dict() after the warm-up, and the other rank of its node steps. The last check."""
     parameter, optimizer = one_bit(warmup_steps=1, compression=CODEC)
@@ -183,6 +196,7 @@ check_interrupted()
 check_numbers_of_numpy()
 check_a_slow_rank()
 check_root_alone()
+check_scaler()
 check_state_dict_alone()
 gradbus.shutdown()
 print("ok")

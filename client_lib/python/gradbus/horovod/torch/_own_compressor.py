@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 
+from ..._errors import bad_argument
 from ..._ops import ReduceOp
 from ..._process_sets import ProcessSet
 from ...torch._arguments import check_positive
 from ...torch._exchangers import put_in_front
+from ...torch._step import amp_scaling_after
 from ._reductions import grouped_allreduce
 
 
@@ -32,12 +34,22 @@ def make_compressed(
     return optimizer
 
 
+def _refuse_scaler(optimizer: Any) -> None:
+    if not optimizer._is_exchanged:
+        raise bad_argument(
+            "a gradient scaler steps, and looks for infinities before the exchange, which an own compressor makes in "
+            "step()",
+            "call optimizer.synchronize() before, and scaler.step() in `with optimizer.skip_synchronize():`",
+        )
+
+
 class _CompressedSteps:
     _exchange_by: tuple[Any, ReduceOp, ProcessSet]
     _counted: Callable[..., Any] | None  # the plain step in a scheduler's wrapper
     _skips = False
     _is_exchanged = False
     param_groups: list[dict[str, Any]]
+    _step_supports_amp_scaling = amp_scaling_after(_refuse_scaler)
 
     @torch.no_grad()
     def synchronize(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..._errors import bad_argument
+from ...torch._exchange.rounds import end_unused
 from ...torch._modes.local_modes import kept_in_step
 from ...torch._rebuild import resume
 from ...torch._step import step_on_delayed
@@ -33,8 +34,12 @@ class OptimizerRounds:
 
     def settle(self) -> None:
         optimizer = self._optimizer()
-        if optimizer is not None:
-            optimizer._gradbus.exchange.settle()
+        if optimizer is None:
+            return
+        exchange = optimizer._gradbus.exchange
+        exchange.settle()
+        if not exchange.detached:
+            end_unused(exchange.rounds)
 
     def in_flight(self) -> int | None:
         optimizer = self._optimizer()

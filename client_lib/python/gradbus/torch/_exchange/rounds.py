@@ -220,8 +220,11 @@ class Rounds:
         self.synchronized = True
 
     @profiled("gradbus::wait")
-    def _finish(self, buckets: Iterable[Bucket], is_used: bool = True) -> None:
-        """Results of those that have none yet. After a TimeoutError it may be called again."""
+    def _finish(self, buckets: Iterable[Bucket], is_used: bool = True, gives_up: bool = False) -> None:
+        """Results of those that have none yet. After a TimeoutError it may be called again.
+
+        ``gives_up``: what is started here comes from a backward() that did not end, and nobody must step on it.
+        """
         missing = [bucket for bucket in buckets if not bucket.done]
         try:
             waiting = [bucket for bucket in missing if not bucket.started]
@@ -229,7 +232,7 @@ class Rounds:
                 _adopt_all(bucket, self._process_set)
             set_parameters([bucket.on_shards for bucket in missing if bucket.on_shards is not None])
             for bucket in waiting:
-                self._start(bucket, gives_up=not is_used)
+                self._start(bucket, gives_up=gives_up)
             if is_used:
                 for bucket in missing:
                     _refuse_changed(bucket)
@@ -335,6 +338,7 @@ class Rounds:
         """Starts the exchange of this number. False: this rank has done so already."""
         if self.in_flight or self.exchanges >= number:
             return False
+        self.begin()
         for bucket in self._buckets:
             bucket.restart(set_to_none=False)
             bucket.adopt()
@@ -359,10 +363,7 @@ class Rounds:
                 "GB-O905 IN_FLIGHT: zero_grad() cannot drop gradients of backward(): shards have them and step on them "
                 "| next: call step(); to leave a batch out, decide before backward(), or use a mode in which ranks step"
             )
-        self.deferred.finish()
-        if self.in_flight:
-            with torch.no_grad():
-                self._finish(self._buckets, is_used=False)
+        _end_exchange(self, gives_up=True)
 
 
 def _adopt(bucket: Bucket, slot: Slot) -> None:
@@ -404,6 +405,21 @@ def _refuse_changed(bucket: Bucket, is_put_off: bool = False) -> None:
         f"GB-O905 IN_FLIGHT: the gradient of '{changed.name}' was changed during its exchange, whose "
         f"result may be wrong on all ranks | next: {next_step}"
     )
+
+
+def _end_exchange(rounds: Rounds, gives_up: bool) -> None:
+    rounds.deferred.finish()
+    if rounds.in_flight:
+        with torch.no_grad():
+            rounds._finish(rounds._buckets, is_used=False, gives_up=gives_up)
+
+
+def end_unused(rounds: Rounds) -> None:
+    """Before this rank joins: ends an exchange that no step has used. Others may step on its result."""
+    if rounds.is_between_backward_and_step:
+        rounds.deferred.given_up.refuse_to_drop()
+        _end_exchange(rounds, gives_up=rounds._pass_is_open)
+        rounds.begin()
 
 
 def change_passes(rounds: Rounds, passes: int) -> None:

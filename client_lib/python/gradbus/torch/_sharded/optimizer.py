@@ -23,13 +23,15 @@ from .._exchangers import put_in_front
 from .._names import all_named
 from .._numbers import next_number
 from .._own_zero_grad import zero_by_own
-from .._replicas import compare_before_step
+from .._replicas import compare_before_step, compare_states
 from .._timeline import profiled
 from .gradients import Kept, StepGradients, keep, take_out
 from .own_step import OwnStep
 from .ownership import Ownership, PassEnd
 from .pieces import OwnedPiece, Piece, Place, SplitPiece, State
 from .replica_facts import ReplicaFacts
+from .saved_states import refuse_states_of_none, states_of
+from .state_hooks import StateHooks
 from .step_hooks import StepHooks
 
 _PIECE_BYTES = 32 << 20
@@ -87,6 +89,7 @@ class ShardedOptimizerBase(_Optimizer):
                 piece.refresh()
             with OwnStep(self.param_groups, self._pieces), hooks.aside():
                 (self._counted or super().step)()
+            self._facts.forget_loaded()
             self._publish()
         hooks.run_after()
         return loss
@@ -178,6 +181,8 @@ class ShardedOptimizerBase(_Optimizer):
         Any number of ranks can load it, and so can an optimizer without Gradbus.
         """
         self._ownership.refuse_when_released()
+        hooks = StateHooks(self)
+        hooks.before_save()
         index_of = self._indices()
         whole: dict[int, State] = {}
         for piece in self._pieces:
@@ -188,25 +193,47 @@ class ShardedOptimizerBase(_Optimizer):
         own = self.__dict__["state"]
         self.__dict__["state"] = type(own)(dict)
         try:
-            packed = super().state_dict()
+            with hooks.aside():
+                packed = super().state_dict()
         finally:
             self.__dict__["state"] = own
-        return {**packed, "state": dict(sorted(whole.items()))}
+        return hooks.after_save({**packed, "state": dict(sorted(whole.items()))})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes this rank's share of state_dict(), or of the state of an optimizer that is not sharded."""
-        self._ownership.refuse_when_released()
-        super().load_state_dict({**state_dict, "state": {}})
-        states, index_of = state_dict["state"], self._indices()
-        self._take_shares(lambda parameter, none: states.get(index_of.get(id(parameter)), none))
+        """Takes this rank's share of state_dict(), or of the state of an optimizer that is not sharded.
 
-    def _take_shares(self, state_of: Callable[[torch.Tensor, State], State]) -> None:
+        All ranks call it with the same state; the next step compares. Raises InvalidError if a state is of none of its
+        parameters.
+        """
+        self._ownership.refuse_when_released()
+        hooks = StateHooks(self)
+        whole = hooks.before_load(state_dict.copy())
+        refuse_states_of_none(whole)
+        with hooks.aside():
+            super().load_state_dict({**whole, "state": {}})
+        self._take_shares(states_of(self.param_groups, whole))
+        hooks.after_load()
+
+    def _take_shares(self, states: dict[int, State]) -> None:
+        """``states``: by id of the parameter."""
+        self._facts.note_loaded(states)
         for piece in self._pieces:
-            whole = [state_of(parameter, {}) for parameter in piece.parameters]
+            whole = [states.get(id(parameter), {}) for parameter in piece.parameters]
             shared = piece.shared_state(whole)
             for share, state in zip(piece.shares, shared):
                 if state:
                     self.state[share] = state
+
+    def _refuse_other_states(self, process_set: ProcessSet) -> None:
+        """A state that one rank has loaded cannot reach the others: it has kept its share of it only."""
+        self._ownership.refuse_when_released()
+        if list(process_set.ranks) != self._place.ranks:
+            raise bad_argument(
+                f"broadcast_optimizer_state: an optimizer that ranks {self._place.ranks} share, on ranks "
+                f"{list(process_set.ranks)}",
+                "call it with process_set= of the optimizer, on its ranks only",
+            )
+        compare_states(self._facts)
 
     def shard_bytes(self) -> int:
         """Bytes of optimizer state on this rank."""
@@ -230,7 +257,10 @@ class ShardedOptimizerBase(_Optimizer):
 
     def _indices(self) -> dict[int, int]:
         parameters = (parameter for group in self.param_groups for parameter in group["params"])
-        return {id(parameter): index for index, parameter in enumerate(parameters)}
+        index_of: dict[int, int] = {}
+        for index, parameter in enumerate(parameters):
+            index_of.setdefault(id(parameter), index)  # as torch counts one that is in two groups
+        return index_of
 
     def _add(self, groups: Iterable[int]) -> None:
         number = next_number(self._place.process_set)
@@ -396,7 +426,7 @@ def shard(
     changed._facts = ReplicaFacts(changed, process_set, named)
     states, changed.state = changed.state, type(changed.state)(dict)
     changed._add(range(len(optimizer.param_groups)))
-    changed._take_shares({parameter: dict(state) for parameter, state in states.items()}.get)
+    changed._take_shares({id(parameter): dict(state) for parameter, state in states.items()})
     return changed
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..._process_sets import ProcessSet
 from .._buckets.parameter_info import NamedParameter
 from .._numbers import next_number
+from .._step_facts import hash_of, state_text
+from .pieces import State
 
 
 class ReplicaFacts:
     """Of one optimizer. Its first step compares; afterwards all ranks gather the same parameters."""
 
     check_every = 0
-    has_own_states = True
+    has_own_states = False
     warns_of_differences = False
 
     def __init__(self, optimizer: Any, process_set: ProcessSet, named: Sequence[NamedParameter]) -> None:
@@ -25,6 +27,7 @@ class ReplicaFacts:
         self.replicas_compared = False
         self.replicas_name = f"gradbus.shard.{next_number(process_set)}.replicas"
         self.steps = 0
+        self.loaded: dict[int, int] = {}  # since the last step: hash of the whole state, by id of the parameter
 
     @property
     def settings(self) -> ReplicaFacts:
@@ -40,6 +43,14 @@ class ReplicaFacts:
     def optimizer(self) -> Any:
         """None when it is gone."""
         return self._optimizer()
+
+    def note_loaded(self, states: Mapping[int, State]) -> None:
+        """This rank takes its share of these. Others must take theirs of the same."""
+        self.loaded = {parameter: hash_of(state_text(state)) for parameter, state in states.items()}
+
+    def forget_loaded(self) -> None:
+        """A step has changed the states."""
+        self.loaded = {}
 
     def steps_on(self, parameter: Any) -> bool:
         """A rank steps on a share of each."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _MODULE = importlib.import_module("torch.optim.optimizer")  # torch.optim deletes the name
@@ -38,16 +38,20 @@ class StepHooks:
         for hook in self._after:
             hook(self._optimizer, (self._optimizer,), {})
 
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self) -> contextlib.AbstractContextManager[None]:
         """In this block torch finds none."""
-        places = [(self._optimizer.__dict__, place) for place in _PLACES]
-        places += [(vars(_MODULE), place) for place in _GLOBAL_PLACES]
-        held = [(names, place, names[place]) for names, place in places if place in names]
-        for names, place, _ in held:
-            names[place] = collections.OrderedDict()
-        try:
-            yield
-        finally:
-            for names, place, hooks in held:
-                names[place] = hooks
+        own = [(self._optimizer.__dict__, place) for place in _PLACES]
+        return aside([*own, *((vars(_MODULE), place) for place in _GLOBAL_PLACES)])
+
+
+@contextlib.contextmanager
+def aside(places: Iterable[tuple[dict[str, Any], str]]) -> Iterator[None]:
+    """In this block there are no hooks in these places: a dictionary of attributes, and a name in it."""
+    held = [(names, place, names[place]) for names, place in places if place in names]
+    for names, place, _ in held:
+        names[place] = collections.OrderedDict()
+    try:
+        yield
+    finally:
+        for names, place, hooks in held:
+            names[place] = hooks

@@ -68,6 +68,41 @@ def a_model():
     assert hvd.join() in range(SIZE)
 
 
+def gradients_that_no_step_has_used():
+    """A discriminator also gets gradients from the generator's backward(), which the next zero_grad() drops."""
+    torch.manual_seed(1)
+    one, other = torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)
+    optimizers = [
+        hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(prefix=word))
+        for word, model in (("one", one), ("other", other))
+    ]
+    for step in range(STEPS + RANK):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+            other(one(torch.full((4, 3), RANK + step + 1.0))).sum().backward()
+            optimizer.step()
+    last = hvd.join()
+    assert last == SIZE - 1, last
+    for model in (one, other):
+        hvd.broadcast_parameters(model.state_dict(), root_rank=last)
+
+
+def a_step_that_is_left_out(**options):
+    """The last one before a rank joins, for example because its loss is not finite. Other ranks step on the mean."""
+    weight, unused = torch.nn.Parameter(torch.zeros(4)), torch.nn.Parameter(torch.zeros(1))
+    plain = torch.optim.SGD([weight, unused], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(plain, [("weight", weight), ("unused", unused)], **options)
+    for step in range(STEPS + RANK):
+        optimizer.zero_grad()
+        (weight * 2.0**step).sum().backward()
+        if step < STEPS + RANK - 1 or RANK == SIZE - 1:
+            optimizer.step()
+    last = hvd.join()
+    moved = sum(2.0**step * len(active(step)) / SIZE for step in range(STEPS + SIZE - 1))
+    assert RANK != last or torch.allclose(weight, torch.full((4,), -moved)), (weight, moved)
+    assert hvd.join() in range(SIZE)
+
+
 def a_long_wait():
     """The last rank makes steps for longer than the limit of one operation, by a clock that counts meetings."""
     real, watcher = _joining.time, _watch.watcher
@@ -108,6 +143,9 @@ def what_is_waited_for_later():
 
 sums_and_means()
 a_model()
+gradients_that_no_step_has_used()
+a_step_that_is_left_out()
+a_step_that_is_left_out(wait="step", bucket_bytes=16)  # the bucket of the unused parameter is not started
 if SIZE > 1:
     what_cannot_do_without_a_rank(lambda: hvd.allgather(torch.ones(2, 3)))
     what_cannot_do_without_a_rank(lambda: hvd.allgather(torch.ones(2, 3)))  # the first one is over on all ranks
