@@ -126,6 +126,14 @@ void LaunchedJob::fail_with(int exit_code) {
   ladder_.failure(monotonic_now());
 }
 
+// Empty: as the error's own line says.
+std::string LaunchedJob::where_to_look(int rank, const ExitState& exit) const {
+  if (exit.signal == SIGKILL)  // the rank had no time to say anything
+    return "somebody killed it; when memory runs out, the kernel does: see dmesg on that node";
+  const std::string& files = starter_.options.output_directory;
+  return files.empty() ? "" : "see " + files + "/rank." + std::to_string(rank) + ".err";
+}
+
 Status LaunchedJob::failure_of(int rank) const {
   const Process& process = ranks_[rank];
   const Host& host = starter_.plan.blocks[starter_.plan.places[rank].block];
@@ -134,10 +142,8 @@ Status LaunchedJob::failure_of(int rank) const {
     return error("H200",
                  who + " could not be started on host \"" + host.name + "\": ssh ended with 255",
                  "check the name, and that this works: ssh " + host.name);
-  const std::string& files = starter_.options.output_directory;
-  const std::string seen =
-      files.empty() ? "" : "see " + files + "/rank." + std::to_string(rank) + ".err";
-  return error("H202", who + " on " + host.name + " ended with " + process.exit().text(), seen);
+  return error("H202", who + " on " + host.name + " ended with " + process.exit().text(),
+               where_to_look(rank, process.exit()));
 }
 
 void LaunchedJob::tell_failure() {

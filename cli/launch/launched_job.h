@@ -36,6 +36,7 @@ class LaunchedJob {
   void take_rank_deaths();
   void fail_with(int exit_code);
   Status failure_of(int rank) const;
+  std::string where_to_look(int rank, const ExitState& exit) const;
   void tell_failure();
   void press(Press press);
   bool all_done() const;

@@ -340,7 +340,7 @@ def test_the_exit_code_is_the_first_failures(env):
 def test_a_killed_rank_is_128_plus_signal(env):
     done = run(env, "-np", "2", "--", "sh", "-c", "[ $GRADBUS_RANK = 0 ] || kill -9 $$")
     assert done.returncode == 137
-    assert "ended with signal 9 (Killed)" in done.stderr
+    assert "ended with signal 9 (Killed)" in done.stderr and "see dmesg on that node" in done.stderr
 
 
 def test_the_others_get_five_seconds_then_are_stopped(env):

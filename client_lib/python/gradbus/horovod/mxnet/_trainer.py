@@ -106,6 +106,10 @@ class DistributedTrainer(_gradbus.DistributedTrainer):
             optimizer = optimizer._optimizer
         super().__init__(params, optimizer, optimizer_params, chosen, codec, process_set)
 
+    def _local_parameters(self) -> list[tuple[str, Any]]:
+        is_member = self._settings.process_set.included()
+        return super()._local_parameters() if is_member and self._compressor is None else []
+
     def _allreduce_grads(self) -> None:
         if not self._settings.process_set.included():
             return
