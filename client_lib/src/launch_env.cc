@@ -76,11 +76,20 @@ bool all_ranks_are_here(const Launcher& launcher, const ReadVariable& read) {
   return local && *local == read(launcher.size).value_or("");
 }
 
+// On several nodes, each torchrun counts only the failures of its own ranks, so their numbers
+// differ after one. The ranks of the next attempt start when those of the last have ended on all
+// nodes, so one name serves both. On one node the number keeps the attempts apart.
+bool counts_differ(const Launcher& launcher, const ReadVariable& read) {
+  const auto local = read("LOCAL_WORLD_SIZE");
+  return launcher.name == std::string_view("torchrun") && local && *local != *read(launcher.size);
+}
+
 std::string job_name(const Launcher& launcher, const ReadVariable& read) {
   if (const auto given = read("GRADBUS_JOB"); given && !given->empty()) return *given;
   JobNameSource source{launcher.name, {}, geteuid(), ""};
   for (const char* part : launcher.job_parts) {
-    if (*part == '\0') continue;
+    const bool is_count = part == std::string_view("TORCHELASTIC_RESTART_COUNT");
+    if (*part == '\0' || (is_count && counts_differ(launcher, read))) continue;
     if (const auto value = read(part); value && !value->empty()) source.parts.push_back(*value);
   }
   if (all_ranks_are_here(launcher, read)) source.host = this_host();

@@ -22,6 +22,13 @@ bool is_sane(const v1::TransportCounters& counters) {
          });
 }
 
+// The job has not started, is of this size, and no process has this rank.
+bool has_room_for(const CoordinatorJob& job, const v1::JoinJob& message) {
+  return job.state() == CoordinatorJob::State::kJoining &&
+         message.world_size() == job.membership().world_size() &&
+         job.membership().find(message.rank()) == nullptr;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const CoordinatorOptions& options, Nanos now)
@@ -140,15 +147,18 @@ void Coordinator::join_job(uint64_t id, const Agent& agent, const v1::JoinJob& m
   }
   const CoordinatorJob* running = find_live_job(message.job());
   const bool same_user = running != nullptr && running->identity().owner.uid == message.uid();
-  const bool waits = same_user && running->state() == CoordinatorJob::State::kRunning;
+  const bool waits = same_user && !has_room_for(*running, message);
   if ((waits || returning_.has_name(message.job())) && waiting_.add(id, message, now)) return;
   admit(id, agent, message, now);
 }
 
 void Coordinator::admit_waiting(Nanos now) {
   if (waiting_.empty()) return;
-  const auto has_ended = [this](const std::string& job) { return is_free(job); };
-  for (const WaitingJoins::Join& join : waiting_.take(has_ended, now)) {
+  const auto may_join = [this](const v1::JoinJob& join) {
+    const CoordinatorJob* job = find_live_job(join.job());
+    return is_free(join.job()) || (job != nullptr && has_room_for(*job, join));
+  };
+  for (const WaitingJoins::Join& join : waiting_.take(may_join, now)) {
     const auto at = agents_.find(join.agent);
     if (at != agents_.end()) admit(join.agent, at->second, join.message, now);
   }

@@ -1,9 +1,10 @@
-// Ranks that ask for a job's name while another job of that name runs.
+// Ranks that ask for a job's name while another job of that name runs, or starts and has their
+// number.
 //
 // Most often it is the same job, started again at once: its former ranks have ended, and an agent's
 // word of that, or of their deaths, is still on its way while another agent's word of a new rank
-// has come. So such a rank waits for the running job's end, and is refused only when that does not
-// come. Part of Coordinator; pure.
+// has come. So such a rank waits for the end of the job or of that rank, and is refused only when
+// that does not come. Part of Coordinator; pure.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +36,12 @@ class WaitingJoins {
   void forget(uint64_t agent);
   bool forget(uint64_t agent, const v1::RankLeft& message);
 
-  // Those that wait no longer, in the order they came: `has_ended(name)`, or their time is up.
-  template <typename HasEnded>
-  std::vector<Join> take(const HasEnded& has_ended, Nanos now) {
+  // Those that wait no longer, in the order they came: `may_join(message)`, or their time is up.
+  template <typename MayJoin>
+  std::vector<Join> take(const MayJoin& may_join, Nanos now) {
     std::vector<Join> taken;
     std::erase_if(joins_, [&](Join& join) {
-      const bool over = now >= join.deadline || has_ended(join.message.job());
+      const bool over = now >= join.deadline || may_join(join.message);
       if (over) taken.push_back(std::move(join));
       return over;
     });

@@ -110,6 +110,17 @@ def test_torchrun_starts_ranks_on_two_nodes_again(two_agents, tmp_path, place):
     assert outputs == ["sum=3\n"] * 2
 
 
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_torchrun_starts_ranks_in_c_on_two_nodes_again(two_agents, tmp_path, place):
+    """Nodes count the attempts differently, and the library's name serves all of them."""
+    program = str(conftest.RANKS / "launch/c_fails_on_one_node.py")
+    options = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--max-restarts", "1"]
+    command = [*torchrun(1, *options), program, str(tmp_path), place, str(rigs.BIN / "scripted_rank")]
+    outputs = run_all([(command, {"GRADBUS_SOCKET": agent.ready["socket"]}) for agent in two_agents.agents])
+    assert (tmp_path / "failed").exists()
+    assert all(output.endswith("ok red:x:10:i64:sum\nok barrier\n") for output in outputs), outputs
+
+
 @pytest.mark.parametrize("name", MPIRUNS)
 def test_mpirun_on_two_nodes(two_agents, alone, tmp_path, name):
     mpirun = shutil.which(f"mpirun.{name}")

@@ -112,6 +112,18 @@ TEST(LaunchEnv, ALoopbackMasterIsThisMachines) {
               expected_name("torchrun-UID-HOST-" + std::string(address) + "-29500"));
 }
 
+// Nodes count the attempts of torchrun differently, so only one node's name has the number.
+TEST(LaunchEnv, AttemptsOfSeveralNodesHaveOneName) {
+  Variables attempt = {{"RANK", "1"},
+                       {"WORLD_SIZE", "4"},
+                       {"LOCAL_WORLD_SIZE", "4"},
+                       {"TORCHELASTIC_RUN_ID", "r"},
+                       {"TORCHELASTIC_RESTART_COUNT", "2"}};
+  EXPECT_EQ(job_of(attempt), expected_name("torchrun-UID-HOST-r-2"));
+  attempt["LOCAL_WORLD_SIZE"] = "2";
+  EXPECT_EQ(job_of(attempt), expected_name("torchrun-UID-r"));
+}
+
 TEST(LaunchEnv, LongNamesThatDifferAtTheEndStayDifferent) {
   const auto named = [](const std::string& end) {
     return job_of({{"RANK", "0"},

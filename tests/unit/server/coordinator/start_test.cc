@@ -126,6 +126,7 @@ TEST_F(Start, BadNumbersAndNamesAreRefused) {
 TEST_F(Start, ARankIsTakenByTheFirst) {
   cluster.join(1, "train", 0, 2);
   cluster.join(2, "train", 0, 2);
+  cluster.advance(kWaitingJoinPatience);
   EXPECT_THAT(cluster.inbox[1], IsEmpty());
   EXPECT_THAT(last_error(2), StartsWith("GB-J402"));
   EXPECT_THAT(last_error(2), HasSubstr("rank 0 (node-a, pid 100)"));
@@ -136,6 +137,7 @@ TEST_F(Start, ARankIsTakenByTheFirst) {
 TEST_F(Start, AnotherWorldSizeIsRefusedNamingBoth) {
   cluster.join(1, "train", 0, 4);
   cluster.join(2, "train", 1, 8);
+  cluster.advance(kWaitingJoinPatience);
   EXPECT_THAT(cluster.inbox[1], IsEmpty());
   EXPECT_THAT(last_error(2), StartsWith("GB-J403"));
   EXPECT_THAT(last_error(2), HasSubstr("world size 4"));

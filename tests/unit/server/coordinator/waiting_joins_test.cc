@@ -112,6 +112,37 @@ TEST_F(StartedAgain, ARefusedRankThatEndsTakesNobodyOfTheRunningJobWithIt) {
   EXPECT_EQ(cluster.status("train").jobs(0).state(), "running");
 }
 
+// A rank of the attempt before has died while others still joined, and its agent has not said so.
+TEST_F(StartedAgain, AJobThatStartsMakesRoomForARankThatHasDied) {
+  cluster.join(1, "again", 0, 2);
+  const uint64_t before = cluster.joins;
+  cluster.clear();
+  cluster.join(2, "again", 0, 2);
+  cluster.advance(kWaitingJoinPatience / 2);
+  EXPECT_THAT(cluster.inbox[2], IsEmpty());
+  v1::AgentMessage gone;
+  gone.mutable_rank_left()->set_job("again");
+  gone.mutable_rank_left()->set_join(before);
+  cluster.send(1, gone);
+  cluster.join(1, "again", 1, 2);
+  ASSERT_TRUE(cluster.last(2).has_job_started());
+  EXPECT_EQ(cluster.last(1).job_started().job_id(), cluster.last(2).job_started().job_id());
+}
+
+TEST_F(StartedAgain, AJobThatStartsMayGetAnotherSize) {
+  cluster.join(1, "again", 1, 3);
+  cluster.join(2, "again", 0, 1);
+  cluster.left(1, 0, 1, false, "its process ended", "again");
+  EXPECT_TRUE(cluster.last(2).has_job_started());
+}
+
+TEST_F(StartedAgain, ARankThatIsTakenIsRefusedInTheEnd) {
+  cluster.join(1, "again", 0, 2);
+  cluster.join(2, "again", 0, 2);
+  cluster.advance(kWaitingJoinPatience);
+  EXPECT_THAT(refusal(2), StartsWith("GB-J402"));
+}
+
 TEST_F(StartedAgain, NoMoreWaitThanThereIsRoomFor) {
   cluster.clear();
   for (size_t i = 0; i < kWaitingJoinsMax; ++i) cluster.join(1, "train", 0, 2);
