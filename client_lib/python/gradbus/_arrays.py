@@ -107,6 +107,7 @@ class _Numpy:
 
 class _Torch:
     def contiguous(self, array: Any, what: str) -> Any:
+        _refuse_nested(array, what)
         if array.layout != sys.modules["torch"].strided:
             raise bad_argument(f"{what} is sparse ({array.layout})", "pass it .to_dense()")
         if array.device.type == "meta":
@@ -180,6 +181,7 @@ def framework_of(array: Any) -> Framework | None:
 def check_writable(array: Any, what: str) -> None:
     """InvalidError unless results can be written to every element of a numpy array or torch tensor."""
     if hasattr(array, "data_ptr"):
+        _refuse_nested(array, what)
         strided = array.layout == sys.modules["torch"].strided and array.numel() > 1
         stride = array.stride() if strided else ()
         if any(step == 0 and size > 1 for step, size in zip(stride, array.shape)):
@@ -188,6 +190,11 @@ def check_writable(array: Any, what: str) -> None:
             )
     elif not getattr(getattr(array, "flags", None), "writeable", True):
         raise bad_argument(f"{what} is not writable", "pass a writable array")
+
+
+def _refuse_nested(tensor: Any, what: str) -> None:
+    if tensor.is_nested:
+        raise bad_argument(f"{what} is nested: its rows have shapes of their own", "pass each of .unbind()")
 
 
 def needs_gradient(tensor: Any) -> bool:

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("mode", ["edges", "numbers"])
+@pytest.mark.parametrize("mode", ["edges", "numbers", "nested"])
 def test_odd_tensors(two_agents, python, mode, size):
     assert_all_ok(run_ranks(two_agents, python, "collectives/odd_tensors.py", size, mode))
 

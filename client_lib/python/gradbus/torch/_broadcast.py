@@ -60,9 +60,9 @@ def _check_memory(tensor: torch.Tensor, what: str) -> None:
     """Raises InvalidError, before anything is sent, for what has no memory to write to."""
     if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
         raise bad_argument(f"{what} has no shape yet", "call the model once before")
+    check_writable(tensor, what)
     if tensor.layout != torch.strided:
         raise bad_argument(f"{what} is sparse ({tensor.layout})", "leave it out, or use broadcast_object()")
-    check_writable(tensor, what)
 
 
 def _broadcast_tensors(

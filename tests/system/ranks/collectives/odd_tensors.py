@@ -1,11 +1,13 @@
 """A rank: tensors of all dtypes and layouts, against NumPy: `odd_tensors.py MODE`. Each rank draws all values."""
 
+import functools
 import random
 import sys
 
 import gradbus
 import numpy as np
 import torch
+from gradbus.torch import broadcast_parameters
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 COMPLEX = ("complex64", "complex128")
@@ -253,6 +255,18 @@ def numbers():
     assert gradbus.allreduce(7, op=gradbus.Sum, prescale_factor=0.5) == 3 * SIZE
     refuses(lambda: gradbus.allreduce(1 << 70, op=gradbus.Sum), "64 bits")
     refuses(lambda: gradbus.allreduce(["a"]), "a list")
+
+
+def nested():
+    """Tensors of rows with lengths of their own, in both of torch's layouts."""
+    kinds = [{}] if hasattr(torch, "nested") and hasattr(torch.nested, "nested_tensor") else []
+    kinds += [{"layout": torch.jagged}] if hasattr(torch, "jagged") else []
+    for options in kinds:
+        one = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], **options)
+        for call in (gradbus.allreduce, gradbus.allreduce_, gradbus.allreduce_async, gradbus.allgather,
+                     gradbus.broadcast, gradbus.broadcast_, gradbus.alltoall):  # fmt: skip
+            refuses(functools.partial(call, one), "is nested", ".unbind()")
+        refuses(lambda one=one: broadcast_parameters({"rows": one}), "'rows' is nested")
 
 
 def refuses(call, *parts):

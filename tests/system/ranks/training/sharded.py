@@ -307,6 +307,7 @@ def check_refusals():
         refused(["GB-O905", "backward_passes_per_step=2"], lambda: loss.backward(retain_graph=True))
         refused(["sharded optimizer", "full_tensor()"], lambda: model.scale.grad.sum())
         refused(["sharded optimizer", "full_tensor()"], lambda: model.first.bias.grad.mul_(torch.ones(33)))
+        refused(["add_()", "full_tensor()"], lambda: model.first.bias.data.add_(model.first.bias.grad * 0.1))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -306,6 +306,8 @@ def _unscale(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def _add(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What backward() does with a gradient that is there. One that was stepped on makes room for the new one."""
     gradient, *others = args
+    if not isinstance(gradient, ShardedGradient):  # parameter.add_(parameter.grad)
+        raise _refused(func)
     passes = gradient.gradients.passes
     if gradient.gradients.is_stepped and len(others) == 1 and not kwargs:
         parameter = gradient.parameter
