@@ -255,8 +255,7 @@ gradbus_code gradbus_scale_residual_state(gradbus_tensor* tensor, double factor)
 }
 
 gradbus_code gradbus_continue_warm_up(gradbus_tensor* tensor, uint64_t rounds) {
-  return guarded([&]() -> Status {
-    GRADBUS_RETURN_IF_ERROR(usable(tensor));
+  return guarded(tensor, [&]() -> Status {
     if (rounds > uint64_t{1} << 53)
       return error("O900", "a warm-up has not made " + std::to_string(rounds) + " rounds");
     tensor->delayed.continue_warm_up(rounds);
