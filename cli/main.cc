@@ -133,7 +133,9 @@ int parse_and_act(CLI::App& app, const std::vector<Action>& actions, int argc, c
     std::fputs(wrap_lines(text.str()).c_str(), stdout);
     return code;
   } catch (const CLI::ParseError& problem) {
-    return fail(error("F100", problem.what()), kExitUsage);
+    const auto begun = app.get_subcommands();
+    const std::string command = begun.empty() ? "" : " " + begun.front()->get_name();
+    return fail(error("F100", problem.what(), "gradbus" + command + " --help"), kExitUsage);
   }
   const CLI::App* chosen = app.get_subcommands().front();
   const std::vector<std::string> left = chosen->remaining();

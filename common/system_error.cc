@@ -22,6 +22,15 @@ Status check_daemon_files() {
                            std::to_string(allowed) + " files");
 }
 
+std::string_view bind_advice(int reason) {
+  switch (reason) {
+    case EADDRNOTAVAIL: return "name an address of this machine (ip -brief address)";
+    case EACCES: return "choose a port above 1023 (0 takes any free one), or a folder of this user";
+    case ENOENT: return "make that folder, or name another one";
+    default: return "";
+  }
+}
+
 Status system_error(std::string_view id, const std::string& what, int reason,
                     std::string_view next) {
   if (reason == EMFILE)

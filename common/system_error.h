@@ -14,6 +14,9 @@ namespace gradbus {
 Status system_error(std::string_view id, const std::string& what, int reason,
                     std::string_view next = {});
 
+// What to do about a bind() that failed for this reason; "": what the error says.
+std::string_view bind_advice(int reason);
+
 // GB-S220 when this process may open less files than a daemon needs to start. gRPC and the engine
 // end the process where they get no descriptor, so daemons ask first.
 Status check_daemon_files();

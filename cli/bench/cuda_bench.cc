@@ -21,6 +21,8 @@ namespace {
 
 constexpr double kSectorBytes = 32;  // what one selected element costs a device to touch
 
+constexpr size_t kDevicesMax = size_t{1} << 32;  // no number of a GPU is larger
+
 Result<uint32_t> device_number(const std::string& text, size_t devices) {
   constexpr std::string_view kCuda = "cuda";
   const std::string_view rest = std::string_view(text).substr(std::min(text.size(), kCuda.size()));
@@ -269,6 +271,9 @@ int bench_cuda_codecs(const CodecBenchOptions& options) {
                 kExitUsage);
   const Result<std::vector<CompressionSpec>> specs = chosen_specs(options);
   if (!specs.ok()) return fail(specs.status(), kExitUsage);
+  // A wrong word is a mistake on machines without a GPU, too.
+  if (const auto word = device_number(options.device, kDevicesMax); !word.ok())
+    return fail(word.status(), kExitUsage);
   const Result<const CudaPlugin*> plugin = system_cuda_plugin();
   if (!plugin.ok()) return fail(plugin.status(), kExitFailed);
   const Result<std::vector<CudaDeviceInfo>> devices = cuda_devices(*plugin.value());

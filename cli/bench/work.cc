@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "cli/bench/models.h"
+#include "cli/options/number_range.h"
 #include "common/errors.h"
 #include "common/policy/sync_mode.h"
 
@@ -199,14 +200,14 @@ void declare_bench_options(CLI::App& app, BenchOptions& options) {
       ->capture_default_str();
   app.add_option("-e,--end", options.bytes_max, "last size")->capture_default_str();
   app.add_option("-f,--factor", options.factor, "factor from one size to the next")
-      ->check(CLI::Range(2, 1024))
+      ->check(whole_range(2, 1024))
       ->capture_default_str();
   app.add_option("-n,--iterations", options.iterations,
                  "timed iterations of each size; default of bench codec: 5")
-      ->check(CLI::Range(1, 10'000'000))
+      ->check(whole_range(1, 10'000'000))
       ->capture_default_str();
   app.add_option("-w,--warmup", options.warmup, "operations before the timed ones")
-      ->check(CLI::Range(0, 10'000'000))
+      ->check(whole_range(0, 10'000'000))
       ->capture_default_str();
   app.add_flag("--check", options.check, "compare every element with the known result");
   app.add_flag("--private", options.private_buffers,

@@ -32,6 +32,15 @@ std::string one_line(std::string text) {
   return text.substr(0, 400);
 }
 
+// Without gRPC's own words in front: "failed to connect to all addresses; last error: UNKNOWN:
+// ipv4:127.0.0.1:7400: Failed to connect to remote host: Connection refused".
+std::string plain_reason(const grpc::Status& done) {
+  const std::string text = one_line(done.error_message());
+  constexpr std::string_view kConnect = "Failed to connect to remote host: ";
+  const size_t reason = text.rfind(kConnect);
+  return reason == std::string::npos ? text : text.substr(reason + kConnect.size());
+}
+
 std::string host_name() {
   char host[256] = "?";
   gethostname(host, sizeof(host) - 1);
@@ -191,8 +200,7 @@ Status CoordinatorClient::lost(const grpc::Status& done) const {
                      std::to_string(patience_.count()) + " s",
                  "it is stopped, overloaded or unreachable, and jobs may go on without it: try "
                  "again, then look at the log and the CPU time of gradbus-server there");
-  return error("C501",
-               "no coordinator answers at " + address_ + ": " + one_line(done.error_message()),
+  return error("C501", "no coordinator answers at " + address_ + ": " + plain_reason(done),
                "start gradbus-server, or name its address with --coordinator");
 }
 

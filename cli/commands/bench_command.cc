@@ -114,7 +114,7 @@ Status check_rank_program() {
 }
 
 Result<BenchWork> check_options(const CommandOptions& options) {
-  Result<int> ranks = parse_rank_count(options.cluster.ranks, "--ranks");
+  Result<int> ranks = parse_rank_count(options.cluster.ranks, "--ranks", "for example: --ranks 4");
   if (!ranks.ok()) return ranks.status();
   Result<BenchWork> work = make_work(options.bench, ranks.value());
   if (!work.ok() && !find_collective(options.bench.collective).ok())

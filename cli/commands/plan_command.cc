@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/options/number_range.h"
 #include "cli/plan/plan_view.h"
 #include "common/bit_rate.h"
 #include "common/errors.h"
@@ -135,7 +136,9 @@ PlanOptions with_recorded(PlanOptions options, const std::optional<RecordedJob>&
 }
 
 Status read_network(const PlanOptions& options, PlannedCluster* question) {
-  if (options.nodes < 1 || options.nodes > scheduling::kNodesMax)
+  if (options.nodes == 0)
+    return error("F100", "gradbus plan needs the number of nodes", "for example: --nodes 16");
+  if (options.nodes > scheduling::kNodesMax)
     return error("F100",
                  "--nodes must be 1 to " + std::to_string(scheduling::kNodesMax) + ", not " +
                      std::to_string(options.nodes),
@@ -186,15 +189,21 @@ int plan(const PlanOptions& options) {
 }
 
 void declare_forced(CLI::App& app, scheduling::ScheduleOptions& options) {
-  app.add_option("--bucket-bytes", options.bucket_bytes, "ddp: size of a bucket");
-  app.add_option("--fusion-bytes", options.fusion_bytes, "fusion: maximum bytes of one operation");
-  app.add_option("--partition-bytes", options.partition_bytes,
-                 "bytescheduler: size of a partition");
-  app.add_option("--budget-bytes", options.budget_bytes, "bytescheduler: bytes in flight");
-  app.add_option("--dear-bytes", options.dear_bytes, "dear: a group has fewer bytes than this");
+  const CLI::Validator bytes = whole_range(1, int64_t{1} << 40);
+  const CLI::Validator count = whole_range(1, 1'000'000);
+  app.add_option("--bucket-bytes", options.bucket_bytes, "ddp: size of a bucket")->check(bytes);
+  app.add_option("--fusion-bytes", options.fusion_bytes, "fusion: maximum bytes of one operation")
+      ->check(bytes);
+  app.add_option("--partition-bytes", options.partition_bytes, "bytescheduler: size of a partition")
+      ->check(bytes);
+  app.add_option("--budget-bytes", options.budget_bytes, "bytescheduler: bytes in flight")
+      ->check(bytes);
+  app.add_option("--dear-bytes", options.dear_bytes, "dear: a group has fewer bytes than this")
+      ->check(bytes);
   app.add_option("--nearby-layers", options.nearby_layers,
-                 "dear: number of layers in a group, instead of its bytes");
-  app.add_option("--groups", options.groups, "mergecomp: number of groups");
+                 "dear: number of layers in a group, instead of its bytes")
+      ->check(count);
+  app.add_option("--groups", options.groups, "mergecomp: number of groups")->check(count);
 }
 
 }  // namespace
@@ -216,7 +225,8 @@ Action declare_plan(CLI::App& app) {
                "runs the command after -- as one rank, and records its layers and times");
   app.add_option("--compute-ms", options->compute_ms,
                  "computing time of a step on one node, instead of the model's");
-  app.add_option("--nodes", options->nodes, "number of nodes");
+  app.add_option("--nodes", options->nodes, "number of nodes")
+      ->check(whole_range(1, scheduling::kNodesMax));
   app.add_option("--bandwidth", options->bandwidth,
                  "bandwidth of a node's link: 25G, 100M; default 10G");
   app.add_option("--latency", options->latency, "latency of a message: 10us; default 20us");

@@ -17,6 +17,7 @@
 #include "cli/launch/launch_plan.h"
 #include "cli/launch/launched_job.h"
 #include "cli/options/horovod_options.h"
+#include "cli/options/number_range.h"
 #include "cli/options/policy_file.h"
 #include "cli/options/run_options.h"
 #include "cli/process/orphan_guard.h"
@@ -82,6 +83,15 @@ void tell_plan(Screen& screen, const RunOptions& options, const LaunchPlan& plan
   screen.note(text);
 }
 
+using FileTime = std::filesystem::file_time_type;
+
+// The earliest time for a file that is not there.
+FileTime written_at(const std::string& path) {
+  std::error_code problem;
+  const FileTime time = std::filesystem::last_write_time(path, problem);
+  return problem ? FileTime::min() : time;
+}
+
 int start_and_wait(const RunOptions& options, const LaunchPlan& plan, const ClusterLayout& layout,
                    SignalQueue& signals, OrphanGuard& guard) {
   Screen screen(STDOUT_FILENO, STDERR_FILENO, {wants_colour(options)});
@@ -106,8 +116,15 @@ int start_and_wait(const RunOptions& options, const LaunchPlan& plan, const Clus
   }
   const RankStarter starter{
       plan, options, screen, guard, sockets, cluster.coordinator(), usable_cores(), cluster.lab()};
-  return LaunchedJob(starter, screen, signals, plan.embedded ? &cluster : nullptr, trace.get())
-      .run();
+  const FileTime before = written_at(options.record);
+  const int code =
+      LaunchedJob(starter, screen, signals, plan.embedded ? &cluster : nullptr, trace.get()).run();
+  if (!options.record.empty() && written_at(options.record) == before)
+    std::fprintf(stderr,
+                 "warning: --record %s: nothing was recorded: it needs gradbus.torch and at "
+                 "least 10 steps | next: docs/how-to/plan-a-cluster.md\n",
+                 options.record.c_str());
+  return code;
 }
 
 // As a shell has it.
@@ -353,18 +370,18 @@ Action declare_run(CLI::App& app) {
   app.add_option("--loss-percent", options->loss_percent,
                  "changes back to mode sync if the reported losses rise to this percentage of the "
                  "earlier ones, e.g. 200")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(whole_range(1, 1'000'000));
   app.add_option("--policy", options->policy,
                  "TOML file with rules that give tensors their compression and mode");
   app.add_option("--fence-every", options->fence_every,
                  "calls flush() every N steps, as a fence (gradbus mode)")
-      ->check(CLI::Range(1, 1'000'000'000));
+      ->check(whole_range(1, 1'000'000'000));
   app.add_flag("--embedded", options->embedded,
                "starts daemons for this job, even if an agent runs here");
   app.add_option("--restart-agents", options->restart_agents,
                  "how many times embedded agents that end are restarted, in total; for programs "
                  "with gradbus.elastic (docs/how-to/train-elastically.md); default 0: the job ends")
-      ->check(CLI::Range(0, 1'000'000));
+      ->check(whole_range(0, 1'000'000));
   declare_hosts(app, options);
   app.add_option("--start-timeout", options->start_timeout, "seconds in which all ranks must join");
   app.add_option(

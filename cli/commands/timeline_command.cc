@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "cli/command.h"
+#include "cli/options/number_range.h"
 #include "cli/timeline/trace_summary.h"
 #include "common/errors.h"
 
@@ -56,10 +57,11 @@ Action declare_timeline(CLI::App& app) {
       ->required();
   app.add_option("--svg", options->svg, "draws compute against communication into this file");
   app.add_option("--steps", options->steps, "steps in the picture; default 3")
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_range(1, 1000));
   app.add_option("--ranks", options->ranks, "ranks in the picture; default 8")
-      ->check(CLI::Range(1, 256));
-  app.add_option("--tensors", options->tensors, "tensors in the table; default 10");
+      ->check(whole_range(1, 256));
+  app.add_option("--tensors", options->tensors, "tensors in the table; default 10")
+      ->check(whole_range(0, 1'000'000));
   app.add_flag("--json", options->json, "prints one JSON object; times are microseconds");
   app.footer(
       "Exposed communication is the time in which a rank only waits for others. Hidden "

@@ -7,6 +7,7 @@
 
 #include "cli/cluster/coordinator_client.h"
 #include "cli/command.h"
+#include "cli/options/number_range.h"
 #include "cli/process/poll_set.h"
 #include "cli/process/signal_queue.h"
 #include "cli/status/status_view.h"
@@ -117,7 +118,7 @@ Action declare_top(CLI::App& app) {
       "Keys: q ends it; w, b, o and r sort by waits, bytes, operations and rank; n changes between "
       "ranks and nodes; j and k scroll.\nExit code: 0; 2 if no coordinator answers.");
   app.add_option("--every", options->every, "seconds between two pages")
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(number_range(0.1, 3600.0));
   app.add_flag("--once", options->once, "print one page and exit; also if this is no terminal");
   app.add_flag("--json", options->json, "one JSON object as of status --json, and exit");
   declare_top_cluster(app, *options);

@@ -9,6 +9,7 @@
 
 #include "cli/cluster/coordinator_client.h"
 #include "cli/command.h"
+#include "cli/options/number_range.h"
 #include "cli/process/signal_queue.h"
 #include "cli/terminal/json_line.h"
 #include "cli/timeline/trace_file.h"
@@ -96,7 +97,7 @@ Action declare_trace(CLI::App& app) {
   auto options = std::make_shared<TraceOptions>();
   app.add_option("job", options->job, "the job's name, as in gradbus status")->required();
   auto* const seconds = app.add_option("--seconds", options->seconds, "how long; default 5")
-                            ->check(CLI::Range(0.1, kSecondsMax));
+                            ->check(number_range(0.1, kSecondsMax));
   app.add_flag("--to-the-end", options->to_the_end, "until the job ends")->excludes(seconds);
   app.add_flag("--wait", options->wait, "wait until a job of this name starts");
   app.add_option("-o,--output", options->file, "file to write; default trace.json");

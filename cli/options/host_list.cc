@@ -176,7 +176,8 @@ bool is_this_machine(std::string_view name) {
          (name.size() > here.size() && name.starts_with(here) && name[here.size()] == '.');
 }
 
-Result<int> parse_rank_count(std::string_view text, const std::string& what) {
+Result<int> parse_rank_count(std::string_view text, const std::string& what,
+                             std::string_view next) {
   int count = 0;
   const auto [stop, problem] = std::from_chars(text.data(), text.data() + text.size(), count);
   const bool whole = problem == std::errc() && stop == text.data() + text.size();
@@ -184,7 +185,7 @@ Result<int> parse_rank_count(std::string_view text, const std::string& what) {
     return error(
         "J401",
         what + " is \"" + std::string(text.substr(0, 40)) + "\", not a whole number in 1..4096",
-        "for example: gradbus run -np 4 -- COMMAND");
+        next);
   return count;
 }
 

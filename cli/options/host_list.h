@@ -32,6 +32,7 @@ Result<std::vector<Host>> read_hostfile(const std::string& path);
 bool is_this_machine(std::string_view name);
 
 // A whole number of ranks in 1..4096 from a person; GB-J401 with `what` in front otherwise.
-Result<int> parse_rank_count(std::string_view text, const std::string& what);
+Result<int> parse_rank_count(std::string_view text, const std::string& what,
+                             std::string_view next = "for example: gradbus run -np 4 -- COMMAND");
 
 }  // namespace gradbus

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "common/errors.h"
+#include "common/system_error.h"
 
 namespace gradbus {
 namespace {
@@ -69,7 +70,8 @@ Result<Fd> listen_at(const std::string& option, const HostPort& address, int bac
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (fd.valid() && bind(fd.get(), &where.any, bytes) == 0 && listen(fd.get(), backlog) == 0)
     return fd;
-  return error("D603", "--" + option + " " + address.text() + ": " + std::strerror(errno));
+  return error("D603", "--" + option + " " + address.text() + ": " + std::strerror(errno),
+               bind_advice(errno));
 }
 
 std::string address_of(const Fd& listener, const HostPort& address) {

@@ -14,6 +14,7 @@
 
 #include "common/errors.h"
 #include "common/fd.h"
+#include "common/system_error.h"
 
 namespace gradbus {
 namespace {
@@ -74,14 +75,18 @@ sockaddr_un unix_name(const std::string& path) {
   return name;
 }
 
-std::string why_not_bindable_unix(const std::string& path) {
+BindProblem problem_of(int reason) {
+  return {std::strerror(reason), std::string(bind_advice(reason))};
+}
+
+BindProblem why_not_bindable_unix(const std::string& path) {
   const sockaddr_un name = unix_name(path);
   const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return std::strerror(errno);
+  if (!socket.valid()) return problem_of(errno);
   if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0)
-    return std::strerror(errno);
+    return problem_of(errno);
   unlink(path.c_str());
-  return "";
+  return {};
 }
 
 }  // namespace
@@ -93,7 +98,7 @@ bool somebody_answers(const std::string& path) {
   return connect(socket.get(), address, sizeof(name)) == 0 || errno == EAGAIN;
 }
 
-std::string why_not_bindable(const ListenAddress& address) {
+BindProblem why_not_bindable(const ListenAddress& address) {
   if (address.is_unix()) return why_not_bindable_unix(address.path);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -101,14 +106,14 @@ std::string why_not_bindable(const ListenAddress& address) {
   addrinfo* found = nullptr;
   const int failure =
       getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-  if (failure != 0) return gai_strerror(failure);
+  if (failure != 0) return {gai_strerror(failure), std::string(bind_advice(EADDRNOTAVAIL))};
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
   const Fd socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return std::strerror(errno);
+  if (!socket.valid()) return problem_of(errno);
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0) return std::strerror(errno);
-  return listen(socket.get(), 1) == 0 ? "" : std::strerror(errno);
+  if (bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0) return problem_of(errno);
+  return listen(socket.get(), 1) == 0 ? BindProblem{} : problem_of(errno);
 }
 
 }  // namespace gradbus

@@ -24,8 +24,13 @@ struct ListenAddress {
 // GB-F100 when it is neither.
 Result<ListenAddress> parse_listen_address(std::string_view text);
 
-// "Address already in use"; gRPC does not tell. "" when binding works now.
-std::string why_not_bindable(const ListenAddress& address);
+struct BindProblem {
+  std::string reason;  // "Address already in use"; "" when binding works now
+  std::string next;    // what to do; "": what the error says
+};
+
+// What gRPC does not tell.
+BindProblem why_not_bindable(const ListenAddress& address);
 
 // Whether a program listens on this Unix socket.
 bool somebody_answers(const std::string& path);

@@ -203,8 +203,9 @@ void limit(grpc::ServerBuilder& builder) {
 }
 
 Status cannot_listen(const ListenAddress& address) {
-  const std::string reason = why_not_bindable(address);
-  return error("D603", address.text() + ": " + (reason.empty() ? "gRPC could not listen" : reason));
+  const auto [reason, next] = why_not_bindable(address);
+  return error("D603", address.text() + ": " + (reason.empty() ? "gRPC could not listen" : reason),
+               next);
 }
 
 }  // namespace

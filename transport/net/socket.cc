@@ -36,18 +36,9 @@ void prepare_link_socket(int fd, uint32_t peer_timeout_ms) {
   set_user_timeout(fd, peer_timeout_ms);
 }
 
-// The advice for a failed bind depends on the reason; empty: that of the error.
-const char* next_step(int reason) {
-  switch (reason) {
-    case EADDRNOTAVAIL: return "name an address of this machine (ip -brief address)";
-    case EACCES: return "choose a port above 1023 (0 takes any free one)";
-    default: return "";
-  }
-}
-
 Status cannot(const char* id, const char* verb, const SocketAddress& address) {
   return system_error(id, std::string(verb) + " " + format_address(address), errno,
-                      next_step(errno));
+                      bind_advice(errno));
 }
 
 Fd open_socket(const SocketAddress& address, const CongestionControl& congestion) {
