@@ -159,9 +159,10 @@ def broadcast_optimizer_state(
     PeerLostError, TimeoutError.
     """
     is_root = current().rank == root_rank
-    has_share = hasattr(optimizer, "_refuse_other_states")
-    if has_share:
-        optimizer._refuse_other_states(process_set)
+    refuse_other_states = getattr(optimizer, "_refuse_other_states", None)  # of a sharded optimizer
+    has_share = refuse_other_states is not None
+    if refuse_other_states is not None:
+        refuse_other_states(process_set)
     skeleton, tensors = _skeleton(optimizer, has_share) if is_root else (None, [])
     skeleton = broadcast_object(skeleton, root_rank, process_set=process_set)
     if not is_root:

@@ -147,6 +147,7 @@ gradients_that_no_step_has_used()
 a_step_that_is_left_out()
 a_step_that_is_left_out(wait="step", bucket_bytes=16)  # the bucket of the unused parameter is not started
 if SIZE > 1:
+    a_step_that_is_left_out(mode="delayed:k=1")
     what_cannot_do_without_a_rank(lambda: hvd.allgather(torch.ones(2, 3)))
     what_cannot_do_without_a_rank(lambda: hvd.allgather(torch.ones(2, 3)))  # the first one is over on all ranks
     what_cannot_do_without_a_rank(lambda: hvd.broadcast(torch.ones(2), 1, name="b"))
