@@ -14,28 +14,6 @@ Status in_use(const std::string& name) {
                "wait for its operations first");
 }
 
-// The first field in which they differ.
-std::string difference(const TensorSpec& known, const TensorSpec& asked) {
-  const auto numbers = [](const char* field, auto one, auto other) {
-    return std::string(field) + " " + std::to_string(one) + ", this call passes " +
-           std::to_string(other);
-  };
-  if (known.count != asked.count) return numbers("count", known.count, asked.count);
-  if (known.dtype != asked.dtype)
-    return numbers("dtype", static_cast<int>(known.dtype), static_cast<int>(asked.dtype));
-  if (known.op != asked.op)
-    return numbers("op", static_cast<int>(known.op), static_cast<int>(asked.op));
-  if (known.kind != asked.kind)
-    return numbers("collective", static_cast<int>(known.kind), static_cast<int>(asked.kind));
-  return "other arguments than this call passes";
-}
-
-Status registered_otherwise(const Registration& known, const TensorSpec& asked) {
-  return error("O900",
-               "tensor \"" + asked.name + "\" is registered with " + difference(known.spec, asked),
-               "unregister it first, or take another name");
-}
-
 // Of an ad-hoc operation: "loss", "loss#len", "loss#4096".
 bool belongs_to(const std::string& tensor, const std::string& name) {
   return tensor.starts_with(name) && (tensor.size() == name.size() || tensor[name.size()] == '#');
@@ -64,8 +42,6 @@ Result<std::shared_ptr<Registration>> RankTensors::request_locked(const TensorSp
   const auto found = registrations_.find(spec.name);
   if (found != registrations_.end() && found->second->serves(spec, device)) return found->second;
   GRADBUS_RETURN_IF_ERROR(check_spec(spec, joined_.world_size));
-  if (found != registrations_.end() && found->second->in_use())
-    return registered_otherwise(*found->second, spec);
   std::shared_ptr<Registration>& known = registrations_[spec.name];
   if (known != nullptr && known->settled() && known->failure.ok() && !known->held)
     replaced_.push_back(known);

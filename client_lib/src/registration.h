@@ -31,8 +31,6 @@ struct Registration {
   std::atomic<uint64_t> turn{0};
   // Under the session's lock: a caller has the tensor itself, and will unregister it.
   bool held = false;
-  // The same, and the caller has the tensor.
-  bool in_use() const { return held && settled() && failure.ok(); }
   // Only ad-hoc operations use it, and none is in flight.
   bool idle() const { return settled() && !held && turn.load() == taken.load(); }
 };

@@ -107,7 +107,7 @@ MISTAKES = {
     "no bandwidth": (("--model", "mlp", "--bandwidth", "0G"), "GB-F100", "--bandwidth"),
     "odd bandwidth": (("--model", "mlp", "--bandwidth", "25X"), "GB-F100", "--bandwidth"),
     "odd latency": (("--model", "mlp", "--latency", "10"), "GB-F100", "--latency"),
-    "no nodes": (("--model", "mlp", "--nodes", "0"), "GB-F100", "--nodes must be 1 to"),
+    "no nodes": (("--model", "mlp", "--nodes", "0"), "GB-F100", '--nodes: "0" is not a whole number in 1..'),
     "odd nodes": (("--model", "mlp", "--nodes", "many"), "GB-F100", "--nodes"),
     "odd algorithm": (("--model", "mlp", "--algorithm", "star"), "GB-F100", "has no formula"),
     "odd compute": (("--model", "mlp", "--compute-ms", "-1"), "GB-F100", "--compute-ms"),

@@ -24,7 +24,7 @@ _LISTED_MAX = 8
 
 def for_torch(error: GradbusError, global_ranks: Sequence[int] = ()) -> GradbusError:
     """The same error, with a next step that fits. ``global_ranks``: by rank of the job that it is of."""
-    if isinstance(error, ClosedError) and error.id == "O900":
+    if isinstance(error, ClosedError) and error.id in ("O900", "O908"):
         return ClosedError(_DESTROYED)
     what = with_global_ranks(error.what, global_ranks)
     step = _NEXT.get(error.id)
