@@ -276,7 +276,7 @@ static inline void gradbus_tensor_spec_init(gradbus_tensor_spec* spec) {
 
 /* Registers `n` tensors. Returns when every rank has registered the same ones, in any order.
  * MISMATCH names the tensor, the ranks and both values. `tensors` receives n pointers owned by the
- * session. A known name with the same spec returns the same tensor, another one registers it anew. */
+ * session. A known name with the same spec returns the same tensor; another spec registers anew. */
 GRADBUS_API gradbus_code gradbus_register(gradbus_session* session,
                                           const gradbus_tensor_spec* specs, size_t n,
                                           gradbus_tensor** tensors);
