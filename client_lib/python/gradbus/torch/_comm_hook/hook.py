@@ -53,7 +53,7 @@ class CommHook:
         """
         state = read_state(piece for piece in self._pieces() if piece.compressed)
         for part, shares in self._waiting.items():
-            state[part].update({name: share.clone() for name, share in shares.items()})
+            state.setdefault(part, {}).update({name: share.clone() for name, share in shares.items()})
         return state
 
     @torch.no_grad()
@@ -66,7 +66,7 @@ class CommHook:
         check_state({part: {} for part in state}, {}, "load_state_dict", "this model")
         if self._model is not None:
             self._check(state, self._model)
-        given = {part: dict(state.get(part, {})) for part in PARTS}
+        given = {**_nothing(), **{part: dict(shares) for part, shares in state.items()}}
         write_state(self._pieces(), given)
         here = {name for hooked in self._buckets.values() for name, _ in hooked.named}
         self._waiting = _without(given, here)
@@ -115,7 +115,7 @@ class CommHook:
             hooked = self._buckets.pop(key)
             kept = read_state(piece for piece in hooked.pieces if piece.compressed)
             for part, shares in kept.items():
-                self._waiting[part].update(shares)
+                self._waiting.setdefault(part, {}).update(shares)
             self._has_state = True
             hooked.close()
 
