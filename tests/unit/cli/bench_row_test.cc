@@ -101,10 +101,19 @@ TEST(BenchRow, MemoryOfGpusIsComparedWithACopy) {
 TEST(BenchRow, ColumnsStandUnderTheirTitles) {
   const BenchWork work = work_of("all_gather", 4);
   const std::string row =
-      row_text(work, make_row(work, {64u << 20, 256u << 20, 1u << 30}, {99.994, 1234.56, 1e7}));
+      row_text(work, make_row(work, {64u << 20, 256u << 20, 1u << 30}, {9999.4, 12345.6, 1234567}));
   EXPECT_EQ(row.size(), column_titles().find('\n'));
-  EXPECT_THAT(row, ::testing::HasSubstr("    f32     none     99.99"));
-  EXPECT_THAT(row, ::testing::EndsWith("    1234.6  10000000"));
+  EXPECT_EQ(row.size(), 80u);
+  EXPECT_THAT(row, ::testing::HasSubstr("  f32    none  9999.4 107.38  80.54    N/A"));
+  EXPECT_THAT(row, ::testing::EndsWith("    N/A   12346 1234567"));
+}
+
+TEST(BenchRow, ANumberThatIsTooLongKeepsItsBlank) {
+  const BenchWork work = work_of("all_gather", 4);
+  const std::string row =
+      row_text(work, make_row(work, {64u << 20, 256u << 20, 1u << 30}, {99.994, 1234.56, 1e7}));
+  EXPECT_THAT(row, ::testing::HasSubstr("  99.99 10738.06 8053.55    N/A"));
+  EXPECT_THAT(row, ::testing::EndsWith("  1234.6 10000000"));
 }
 
 }  // namespace
