@@ -8,6 +8,7 @@ run every program: .venv has the newest one, .venv-debian the 1.13 of Debian 12 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pathlib
@@ -100,3 +101,18 @@ def assert_all_ok(results) -> None:
     """Every rank ended with 0 and said so."""
     for number, (status, output) in enumerate(results):
         assert status == 0 and output.rstrip().endswith("ok"), f"rank {number}: {status}\n{output}"
+
+
+@contextlib.contextmanager
+def launched(folder, *words, **variables):
+    """`gradbus run` with these words and its stderr in folder/errors; ended if it has not."""
+    with (folder / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            [rigs.BIN / "gradbus", "run", *words], stdout=subprocess.PIPE, stderr=errors, text=True,
+            env=clean_environment(**variables))  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate()

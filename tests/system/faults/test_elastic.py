@@ -9,11 +9,10 @@ import os
 import pathlib
 import random
 import signal
-import subprocess
 
 import pytest
 import rig as rigs
-from conftest import RANKS, assert_all_ok, clean_environment, start_ranks
+from conftest import RANKS, assert_all_ok, launched, start_ranks
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -258,19 +257,9 @@ def test_an_agent_starts_where_its_predecessor_was_killed(newest, tmp_path):
 # ---- gradbus run --restart-agents
 
 
-@contextlib.contextmanager
-def launched(folder, *words):
-    """`gradbus run -np 4 --agents 2 ...`, ended if it has not."""
-    with (folder / "errors").open("w") as errors:
-        process = subprocess.Popen(
-            [rigs.BIN / "gradbus", "run", "-np", "4", "--agents", "2", *words], stdout=subprocess.PIPE,
-            stderr=errors, text=True, env=clean_environment(OMP_NUM_THREADS="1"))  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        process.communicate()
+def restarting(folder, *words):
+    """Four ranks on two agents."""
+    return launched(folder, "-np", "4", "--agents", "2", *words, OMP_NUM_THREADS="1")
 
 
 def agent_of(process, name, but=None):
@@ -297,7 +286,7 @@ def await_line(process, *words):
 def test_the_launcher_starts_agents_again(newest, tmp_path):
     command = [newest, str(RANKS / "faults/restarts.py"), "plain", str(tmp_path)]
     words = ["--restart-agents", "2", "--elastic-timeout", "100", "--", *command]
-    with launched(tmp_path, *words) as process:
+    with restarting(tmp_path, *words) as process:
         for step, agent in (("7", "agent-1"), ("23", "agent-0")):
             await_line(process, "[0]", "step", step)
             os.kill(agent_of(process, agent), signal.SIGKILL)
@@ -311,7 +300,7 @@ def test_the_launcher_starts_agents_again(newest, tmp_path):
 
 def test_the_launcher_starts_agents_so_many_times(newest, tmp_path):
     command = [newest, str(RANKS / "faults/restarts.py"), "plain", str(tmp_path)]
-    with launched(tmp_path, "--restart-agents", "1", "--elastic-timeout", "100", "--", *command) as process:
+    with restarting(tmp_path, "--restart-agents", "1", "--elastic-timeout", "100", "--", *command) as process:
         killed = None
         for step in ("7", "23"):
             await_line(process, "[0]", "step", step)
@@ -323,7 +312,7 @@ def test_the_launcher_starts_agents_so_many_times(newest, tmp_path):
 
 
 def test_without_elastic_a_loss_ends_the_job(tmp_path):
-    with launched(tmp_path, "--restart-agents", "5", "--", str(rigs.BIN / "scripted_rank"),
+    with restarting(tmp_path, "--restart-agents", "5", "--", str(rigs.BIN / "scripted_rank"),
                   "barrier", "loop:x:1000:600") as process:  # fmt: skip
         await_line(process, "[0]", "ok", "barrier")
         os.kill(agent_of(process, "agent-1"), signal.SIGKILL)

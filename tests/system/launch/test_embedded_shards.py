@@ -4,31 +4,20 @@ import contextlib
 import os
 import pathlib
 import signal
-import subprocess
 
 import pytest
 import rig as rigs
-from conftest import RANKS, clean_environment
+from conftest import RANKS, launched
 
 pytestmark = pytest.mark.timeout(240)
 PYTHON = str(rigs.REPOSITORY / ".venv/bin/python")
 LIBRARY = str(rigs.BIN.parent / "lib/libgradbus.so")
 
 
-@contextlib.contextmanager
-def launched(folder, *words):
-    """Three ranks, two agents and two shards; ended if it has not."""
-    with (folder / "errors").open("w") as errors:
-        process = subprocess.Popen(
-            [rigs.BIN / "gradbus", "run", "-np", "3", "--agents", "2", "--shards", "2", "--",
-             PYTHON, str(RANKS / "parameter_server/replicas.py"), LIBRARY, *words],
-            stdout=subprocess.PIPE, stderr=errors, text=True, env=clean_environment())  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        process.communicate()
+def train(folder, *words):
+    """Three ranks, two agents and two shards."""
+    command = [PYTHON, str(RANKS / "parameter_server/replicas.py"), LIBRARY, *words]
+    return launched(folder, "-np", "3", "--agents", "2", "--shards", "2", "--", *command)
 
 
 def pids_of(process, name):
@@ -52,7 +41,7 @@ def kill_while_training(process, shard):
 
 @pytest.mark.parametrize("mode", ["ps:sync,replicas=2", "ps:async,lr=1"])
 def test_a_killed_shard_is_told_and_started_again(tmp_path, mode):
-    with launched(tmp_path, "counted", mode, "200") as process:
+    with train(tmp_path, "counted", mode, "200") as process:
         killed = kill_while_training(process, "shard-1")
         rigs.wait_until(lambda: any(pid != killed for pid in pids_of(process, "shard-1")), what="the shard again")
         output, errors = process.stdout.read(), (tmp_path / "errors").read_text()
@@ -64,7 +53,7 @@ def test_a_killed_shard_is_told_and_started_again(tmp_path, mode):
 
 
 def test_without_a_replica_the_job_ends_by_itself(tmp_path):
-    with launched(tmp_path, "forever", "ps:sync") as process:
+    with train(tmp_path, "forever", "ps:sync") as process:
         kill_while_training(process, "shard-0")
         output, status = process.stdout.read(), process.wait(rigs.DEADLINE_S)
         assert "GB-P103 SHARD_LOST" in output and "shard-0" in output, (status, output)

@@ -308,13 +308,18 @@ def _dtype(name: str) -> Any:
     return bfloat16() if name == "bfloat16" else np.dtype(name)
 
 
+def _find_local(parameters: Sequence[Gradient], prefix: str, settings: Settings) -> list[int]:
+    session = session_of(settings.process_set, prefix)
+    return [number for number, one in enumerate(parameters) if is_local(mode_of(one, settings, session))]
+
+
 _MODES: Exchanges[ArrayModes] = Exchanges(ArrayModes)
+_LOCAL: Exchanges[list[int]] = Exchanges(_find_local)  # policies have many rules, and steps ask each time
 
 
 def local_numbers(parameters: Sequence[Gradient], prefix: str, settings: Settings) -> list[int]:
     """Which of these ranks exchange as parameters. Raises ClosedError before init()."""
-    session = session_of(settings.process_set, prefix)
-    return [number for number, one in enumerate(parameters) if is_local(mode_of(one, settings, session))]
+    return _LOCAL.of(prefix, settings, parameters)
 
 
 def before_step(named: Sequence[tuple[str, Any]], prefix: str, settings: Settings, results: Sequence[Any]) -> None:

@@ -93,8 +93,9 @@ def _distribute(step: OptimizerExchange) -> None:
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         parameters = step.exchanged_as_parameters(variables)
         step.move(parameters, is_after=False)
-        kind.apply(self, step.combined(grads, variables), trainable_variables)
+        result = kind.apply(self, step.combined(grads, variables), trainable_variables)
         step.move(parameters, is_after=True)
+        return result
 
     @functools.wraps(kind.stateless_apply)
     def stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:

@@ -172,6 +172,7 @@ def stay_together(rank, size):
     for _ in range(40):
         found = make(target)
         time.sleep(0.03)  # averages come in the background
+        gradbus.barrier()  # a rank that has finished is drawn to the others' targets only
     mine = np.concatenate([np.asarray(value).reshape(-1) for value in found])
     together = gradbus.allgather(mine[None])
     targets = np.stack([np.concatenate([t.reshape(-1) for t in target_of(one, 0)]) for one in range(size)])
