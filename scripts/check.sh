@@ -33,7 +33,12 @@ stage_python() {
   [[ -z $twice ]] || echo "files of one name in several folders of tests: $twice"
   .venv/bin/ruff check scripts client_lib/python examples tests/system tests/vm && [[ -z $twice ]]
 }
-stage_words() { python3 scripts/checks/words.py; }
+stage_words() {
+  local found=0
+  python3 scripts/checks/words.py || found=1
+  python3 scripts/checks/error_names.py || found=1
+  return $found
+}
 stage_prose() { python3 scripts/checks/prose.py; }
 stage_site() { scripts/site.sh; }
 stage_tidy() {

@@ -196,6 +196,10 @@ constexpr ErrorPage kClusterPages[] = {
      "The caller: the disk that the output goes to is full, or the terminal has gone.",
      "Free space, or write to another disk. A command that only shows something may be repeated.",
      "gradbus run ... > /scratch/log with a full /scratch: the ranks are stopped."},
+    {"F118", "A checkpoint's part of Gradbus cannot be read: it is damaged, or of another version.",
+     "The caller: the file was cut off, written by something else, or by another version.",
+     "Load an earlier checkpoint, or the same one with the version that wrote it.",
+     "A file whose copy was interrupted."},
     {"H200", "The options of gradbus run or bench contradict each other or the machine.",
      "The caller.", "Read the message: it names both options. See gradbus run --help.",
      "--agents 4 with -np 2: use at most one agent per rank."},
@@ -211,6 +215,10 @@ constexpr ErrorPage kClusterPages[] = {
      "The machine: no root rights, or parts of the kernel or iproute2 are missing.",
      "Run it as root. Install iproute2. Load the modules that the message names.",
      "modprobe sch_netem"},
+    {"H204", "The command of the Python package found no programs.",
+     "The caller: the package was installed from its sources, which hold the client alone.",
+     "Install the wheel of scripts/wheel.sh, or put the bin folder of a build on PATH.",
+     "PATH=$PWD/build/release/bin:$PATH gradbus run -np 2 -- python3 train.py"},
 };
 
 }  // namespace

@@ -182,7 +182,7 @@ Result<int64_t> seconds_variable(const ReadVariable& read, const char* name, int
   const double seconds = std::strtod(text->c_str(), &end);
   if (text->empty() || *end != '\0' || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e7)
     return error(
-        "J401",
+        "F100",
         std::string(name) + " is \"" + text->substr(0, 64) + "\", not a number of seconds above 0",
         "set it to a number, for example 60");
   return static_cast<int64_t>(seconds * 1000);

@@ -37,8 +37,8 @@ std::optional<std::string> read_environment(const char* name);
 
 Result<LaunchIdentity> find_identity(const LaunchArguments& arguments, const ReadVariable& read);
 
-// A number of seconds in `name` as milliseconds, or `otherwise` when unset. J401-like error
-// otherwise.
+// The seconds in variable `name`, as milliseconds; if it is not set, `otherwise_ms`. F100 if it has
+// another value than a number above 0.
 Result<int64_t> seconds_variable(const ReadVariable& read, const char* name, int64_t otherwise_ms);
 
 // GRADBUS_SOCKET, else the first that exists of /run/gradbus/agent.sock and

@@ -34,7 +34,7 @@ def main() -> int:
     program = str(_PROGRAM) if _PROGRAM.is_file() else _on_path()
     if program is None:
         print(
-            "GB-H201 NO_PROGRAM: this installation of gradbus has no programs, and PATH has no other gradbus"
+            "GB-H204 NO_PROGRAM: this installation of gradbus has no programs, and PATH has no other gradbus"
             " | next: install the wheel of scripts/wheel.sh, or put the bin folder of a build on PATH",
             file=sys.stderr,
         )

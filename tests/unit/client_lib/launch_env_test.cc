@@ -231,8 +231,11 @@ TEST(LaunchEnv, AbsurdNumbersAreRefused) {
 TEST(LaunchEnv, SecondsAreFiniteAndPositive) {
   EXPECT_EQ(seconds_variable(reader({}), "T", 7).value(), 7);
   EXPECT_EQ(seconds_variable(reader({{"T", "2.5"}}), "T", 7).value(), 2500);
-  for (const char* text : {"nan", "inf", "-1", "0", "", "5s", "1e30"})
-    EXPECT_FALSE(seconds_variable(reader({{"T", text}}), "T", 7).ok()) << text;
+  for (const char* text : {"nan", "inf", "-1", "0", "", "5s", "1e30"}) {
+    const auto found = seconds_variable(reader({{"T", text}}), "T", 7);
+    ASSERT_FALSE(found.ok()) << text;
+    EXPECT_TRUE(found.status().message().starts_with("GB-F100 ")) << found.status().message();
+  }
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ def stop_timeline() -> None:
     except subprocess.TimeoutExpired:
         _recorder.kill()
         raise TimeoutError(
-            f"GB-P110 OPERATION_TIMEOUT: stop_timeline: the trace was not written within {_END_S:g} s"
+            f"GB-P110 STALLED: stop_timeline: the trace was not written within {_END_S:g} s"
             " | next: use `gradbus trace JOB` in a shell"
         ) from None
     finally:

@@ -343,7 +343,8 @@ TEST_F(Shards, ReportFailuresAndTraffic) {
   v1::AgentMessage failure;
   failure.mutable_job_failure()->set_job_id(job);
   failure.mutable_job_failure()->mutable_error()->set_code(uint32_t(Code::kCorrupt));
-  failure.mutable_job_failure()->mutable_error()->set_message("GB-D601 CORRUPT: a push | next: x");
+  failure.mutable_job_failure()->mutable_error()->set_message(
+      "GB-D601 BAD_FRAME: a push | next: x");
   cluster.send(kFirst, failure);
   EXPECT_THAT(error_of(cluster.last(2)), HasSubstr("GB-D601"));
 }

@@ -114,10 +114,10 @@ TEST_F(CoordinatorConnectionTest, BeatsAtOnceAndThenAsOftenAsAsked) {
 TEST_F(CoordinatorConnectionTest, SaysWhyThereIsNone) {
   EXPECT_THAT(connection_.why_not_connected().message(),
               HasSubstr("GB-C501 COORDINATOR_LOST: agent \"node-a\" has no connection"));
-  connection_.ended("GB-C503 TOKEN: not proven", kStart);
+  connection_.ended("GB-C503 TOKEN_NOT_PROVEN: no", kStart);
   EXPECT_EQ(connection_.why_not_connected().code(), Code::kPermission);
-  EXPECT_EQ(connection_.why_not_connected().message(), "GB-C503 TOKEN: not proven");
-  EXPECT_EQ(connection_.not_proven().message(), "GB-C503 TOKEN: not proven");
+  EXPECT_EQ(connection_.why_not_connected().message(), "GB-C503 TOKEN_NOT_PROVEN: no");
+  EXPECT_EQ(connection_.not_proven().message(), "GB-C503 TOKEN_NOT_PROVEN: no");
   EXPECT_THAT(connection_.gone().message(), HasSubstr("GB-C501"));
   connection_.ended("connection refused", kStart);
   EXPECT_TRUE(connection_.not_proven().ok());

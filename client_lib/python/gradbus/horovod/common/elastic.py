@@ -183,7 +183,7 @@ def _agreed(action: int, name: str, patience: float) -> Callable[[State], None]:
         operation.wait(round(1000 * patience))
     except TimeoutError:
         raise TimeoutError(
-            f"GB-P110 OPERATION_TIMEOUT: elastic.run: rank {session.rank} has raised {name}, but within "
+            f"GB-P110 STALLED: elastic.run: rank {session.rank} has raised {name}, but within "
             f"{patience:g} s not all ranks have | next: raise it on every rank after the same step"
         ) from None
     operation.copy_output(actions)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..._errors import CorruptError, MismatchError, TimeoutError, bad_argument
+from ..._errors import InvalidError, MismatchError, TimeoutError, bad_argument
 from ..._objects import allgather_object, broadcast_object
 from ..._ops import Average
 from ..._process_sets import session_of
@@ -128,13 +128,13 @@ def _read(saved: bytes) -> dict[str, Any]:
     try:
         content = torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
     except Exception as error:
-        raise CorruptError(
-            f"GB-F102 BAD_FILE: load_state_dict: {len(saved)} bytes are no state of Gradbus: {error}"
+        raise InvalidError(
+            f"GB-F118 BAD_CHECKPOINT: load_state_dict: {len(saved)} bytes are no state of Gradbus: {error}"
             " | next: load what state_dict() returned"
         ) from error
     if not isinstance(content, dict) or content.get("version") != _VERSION:
-        raise CorruptError(
-            "GB-F102 BAD_FILE: load_state_dict: the state is of another version of Gradbus"
+        raise InvalidError(
+            "GB-F118 BAD_CHECKPOINT: load_state_dict: the state is of another version of Gradbus"
             " | next: load it with the version that wrote it"
         )
     return from_portable(content)
