@@ -27,9 +27,12 @@ from ._layout import (
     DEFAULT_BUCKET_BYTES,
     DTYPES,
     HALVES,
+    ROUNDING_CODECS,
     BucketPlan,
     ParameterInfo,
     cut_name,
+    joined_batches,
+    joined_name,
     plan_buckets,
 )
 from ._modes.groups import is_local
@@ -40,7 +43,6 @@ from ._process_sets import ProcessSet, global_process_set, session_of
 from ._reductions import allreduce_
 
 _SYNC, _DELAYED, _PS_SYNC = 1, 2, 6  # gradbus_mode_kind
-_JOINED_BYTES_MAX = 64 << 20  # of a broadcast; larger arrays travel alone
 
 
 class Gradient(NamedTuple):
@@ -143,8 +145,8 @@ def info_of(gradient: Gradient, settings: Settings, session: _core.Session) -> P
     if gradient.dtype not in ("float32", *HALVES) or not gradient.elements:
         return info
     codec = compression_of(gradient, settings, session)
-    rounds_only = codec.partition(":")[0] in ("none", "fp16", "bf16")
-    if codec == "none" or (gradient.dtype in HALVES and rounds_only):
+    is_rounding = codec.partition(":")[0] in ROUNDING_CODECS
+    if codec == "none" or (gradient.dtype in HALVES and is_rounding):
         return info
     columns = gradient.elements // gradient.shape[0] if len(gradient.shape) > 1 else 0
     return dataclasses.replace(info, dtype="float32", compression=codec, columns=columns)
@@ -292,29 +294,15 @@ def exchange_rows(name: str, rows: Any, values: Any, settings: Settings) -> tupl
     return all_rows, all_values / np.asarray(size, all_values.dtype) if settings.op is Average else all_values
 
 
-def _batches(named: Sequence[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
-    """Runs of one dtype, each of at most _JOINED_BYTES_MAX unless it is a single array."""
-    batches: list[list[tuple[str, Any]]] = []
-    filling: dict[str, tuple[list[tuple[str, Any]], int]] = {}
-    for name, array in named:
-        batch, used = filling.get(str(array.dtype), ([], 0))
-        if not batch or used + array.nbytes > _JOINED_BYTES_MAX:
-            batch, used = [], 0
-            batches.append(batch)
-        batch.append((name, array))
-        filling[str(array.dtype)] = (batch, used + array.nbytes)
-    return batches
-
-
 def broadcast_arrays(
     what: str, named: Sequence[tuple[str, Any]], root_rank: int, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """The root's arrays, as new ones, in few operations. Names, shapes and dtypes are the same on every rank."""
     received: dict[str, Any] = {}
-    for batch in _batches([(name, np.asarray(array)) for name, array in named]):
-        first, last = batch[0], batch[-1]
+    arrays = [(name, np.asarray(array)) for name, array in named]
+    for batch in joined_batches(arrays, lambda array: int(array.nbytes)):
         joined = np.concatenate([array.reshape(-1) for _, array in batch])
-        name = cut_name(f"{what}/{joined.dtype.name}/{joined.size}:{first[0]}..{last[0]}")
+        name = joined_name(what, joined.dtype.name, joined.size, batch)
         broadcast_(joined, root_rank, name, process_set)
         ends = itertools.accumulate(array.size for _, array in batch)
         for (one, array), end in zip(batch, ends):

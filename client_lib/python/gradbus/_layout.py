@@ -7,8 +7,10 @@ that communication starts early. Slots begin at multiples of 64 bytes, as torch'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 FIRST_BUCKET_BYTES = 1 << 20
 # Where backward() waits. With 25 MiB a step of ResNet-18 at 1 Gbit/s took 1.3 times as long; elsewhere the same.
@@ -18,7 +20,11 @@ COMPRESSED_ELEMENTS_MIN = 16 << 10  # as common/policy/tensor_rules.h
 NAME_BYTES_MAX = 255  # of gradbus_tensor_spec
 DELAY_SLOT_BYTES = 3  # "@64": what the delay slots of a delayed tensor append to its name
 
+# What is broadcast travels joined up to this size; larger arrays travel alone. It bounds the extra memory.
+JOINED_BYTES_MAX = 64 << 20
+
 MATRIX_CODECS = ("powersgd", "rows")
+ROUNDING_CODECS = ("none", "fp16", "bf16")  # of float32 to half precision, or not at all
 LAMB = "optimizer=lamb"  # of a mode of shards: a step's length is that of a layer
 
 # name in torch -> (short name, number in gradbus.h, bytes of an element)
@@ -176,3 +182,35 @@ def _bucket_name(
 def cut_name(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
     """At most `bytes_max` bytes of UTF-8, cut between characters."""
     return name.encode()[:bytes_max].decode(errors="ignore")
+
+
+NamedArrays = list[tuple[str, Any]]
+
+
+def joined_batches(named: Sequence[tuple[str, Any]], bytes_of: Callable[[Any], int]) -> list[NamedArrays]:
+    """Arrays to broadcast, in order: of one dtype each, of at most JOINED_BYTES_MAX unless it is a single array.
+
+    ``named``: pairs of name and array or tensor.
+    """
+    batches: list[NamedArrays] = []
+    filling: dict[Any, tuple[NamedArrays, int]] = {}
+    for name, array in named:
+        size = bytes_of(array)
+        batch, used = filling.get(array.dtype, ([], 0))
+        if not batch or used + size > JOINED_BYTES_MAX:
+            batch, used = [], 0
+            batches.append(batch)
+        batch.append((name, array))
+        filling[array.dtype] = (batch, used + size)
+    return batches
+
+
+def joined_name(what: str, dtype: str, elements: int, batch: Sequence[tuple[str, Any]]) -> str:
+    """Of the operation that carries a batch. Ranks with other arrays, or in another order, have another name.
+
+    They get an error that shows what each has.
+    """
+    facts = "".join(f"{name} {tuple(array.shape)}," for name, array in batch)
+    digest = f"#{zlib.crc32(facts.encode()):08x}"
+    text = f"{what}/{dtype}/{elements}:{batch[0][0]}..{batch[-1][0]}"
+    return cut_name(text, NAME_BYTES_MAX - len(digest)) + digest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,13 +10,10 @@ import torch
 from .._arrays import check_writable
 from .._data_movement import broadcast_
 from .._errors import bad_argument
-from .._layout import NAME_BYTES_MAX, cut_name
+from .._layout import joined_batches, joined_name
 from .._objects import broadcast_object
 from .._process_sets import ProcessSet, global_process_set
 from .._session import current
-
-# Tensors travel joined up to this size; larger ones alone. It bounds the extra memory.
-JOINED_BYTES_MAX = 64 << 20
 
 NamedTensors = list[tuple[str, torch.Tensor]]
 
@@ -70,14 +66,10 @@ def _broadcast_tensors(
 ) -> list[str]:
     """Returns the names of the operations."""
     names = []
-    for batch in _batches(named):
+    for batch in joined_batches(named, bytes_of):
         tensors = [tensor for _, tensor in batch]
-        # The operation's name says what it carries, so ranks with other tensors get a clear error.
         dtype = str(tensors[0].dtype).replace("torch.", "")
-        count = sum(tensor.numel() for tensor in tensors)
-        facts = "".join(f"{name} {tuple(tensor.shape)}," for name, tensor in batch)
-        digest = f"#{zlib.crc32(facts.encode()):08x}"  # others, or in another order, have another one
-        name = cut_name(f"{what}/{dtype}/{count}:{batch[0][0]}..{batch[-1][0]}", NAME_BYTES_MAX - len(digest)) + digest
+        name = joined_name(what, dtype, sum(tensor.numel() for tensor in tensors), batch)
         if len(tensors) == 1:
             broadcast_(tensors[0], root_rank, name, process_set)
         else:
@@ -86,19 +78,9 @@ def _broadcast_tensors(
     return names
 
 
-def _batches(named: NamedTensors) -> list[NamedTensors]:
-    """Runs of one dtype, in order, each of at most JOINED_BYTES_MAX unless it is a single tensor."""
-    batches: list[NamedTensors] = []
-    open_batches: dict[torch.dtype, tuple[NamedTensors, int]] = {}
-    for name, tensor in named:
-        size = tensor.numel() * tensor.element_size()
-        batch, used = open_batches.get(tensor.dtype, ([], 0))
-        if not batch or used + size > JOINED_BYTES_MAX:
-            batch, used = [], 0
-            batches.append(batch)
-        batch.append((name, tensor))
-        open_batches[tensor.dtype] = (batch, used + size)
-    return batches
+def bytes_of(tensor: torch.Tensor) -> int:
+    """Of its elements; torch 1 has no ``nbytes``."""
+    return tensor.numel() * tensor.element_size()
 
 
 @torch.no_grad()

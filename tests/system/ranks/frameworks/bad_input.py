@@ -148,6 +148,24 @@ def mismatches(kind, reduce):
     report(f"{kind}afterwards", lambda: reduce(mine, f"{kind}afterwards"))
 
 
+def broadcast_of_others():
+    """Between arrays that are alike lies one of as many elements, in another shape."""
+    arrays = {"first": ones(1), "other": ones(((2, 3), (3, 2))[RANK]), "last": ones(1)}
+    if hasattr(gradbus, "broadcast_parameters"):
+        return gradbus.broadcast_parameters(arrays, root_rank=0)
+    return gradbus.broadcast_variables(variables_of(arrays), root_rank=0)
+
+
+def variables_of(arrays):
+    if FRAMEWORK == "keras":
+        import keras
+
+        return [keras.Variable(value, name=name) for name, value in arrays.items()]
+    import tensorflow as tf
+
+    return [tf.Variable(value, name=name) for name, value in arrays.items()]
+
+
 def waits(kind, reduce):
     alone(f"{kind}absent", lambda: reduce(mine, f"{kind}absent"))
     alone(f"{kind}interrupt", lambda: interrupted(lambda: reduce(mine, f"{kind}interrupt")))
@@ -164,6 +182,7 @@ report("init of another size", lambda: start(size=5))
 for kind, make in elsewhere.items():
     report(kind, functools.partial(eager, make(), "elsewhere"))
 mismatches("", eager)
+report("broadcast of others", broadcast_of_others)
 if compiled:
     mismatches("compiled ", compiled)
 alone("fork", in_fork)

@@ -9,7 +9,7 @@ import torch
 
 from ... import _core
 from ..._errors import InvalidError, bad_argument
-from ..._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, HALVES, PAIRS_OF, ParameterInfo
+from ..._layout import COMPRESSED_ELEMENTS_MIN, DTYPES, HALVES, PAIRS_OF, ROUNDING_CODECS, ParameterInfo
 from ..._ops import is_choice
 from .._gpu.staging import checked_device
 
@@ -51,7 +51,7 @@ def with_compression(
     """
     if converts and info.dtype in HALVES:
         wide = with_compression(asked, session, in_float32(info), parameter, choose=choose)
-        return info if wide.compression.partition(":")[0] in ("none", "fp16", "bf16") else wide
+        return info if wide.compression.partition(":")[0] in ROUNDING_CODECS else wide
     if info.dtype != "float32" or not info.count:
         return info
     chosen = asked_compression(asked, session, info, parameter)

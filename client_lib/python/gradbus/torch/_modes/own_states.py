@@ -16,9 +16,10 @@ from typing import Any, cast
 import torch
 
 from ..._differentiable import allreduce
+from ..._layout import joined_batches
 from ..._objects import allgather_object
 from ..._process_sets import ProcessSet, lowest_rank, session_of
-from .._broadcast import NamedTensors, _batches, broadcast_optimizer_state, plain_name
+from .._broadcast import NamedTensors, broadcast_optimizer_state, bytes_of, plain_name
 from .._buckets.parameter_info import NamedParameter
 from .._buckets.retire import retire_names
 
@@ -80,7 +81,7 @@ def _take_means(named: Sequence[NamedParameter], optimizer: Any, process_set: Pr
         for key in sorted(optimizer.state.get(parameter, {}), key=str)
         if _has_mean(key, optimizer.state[parameter][key], parameter)
     ]
-    for number, batch in enumerate(_batches(tensors)):
+    for number, batch in enumerate(joined_batches(tensors, bytes_of)):
         pieces = [tensor.reshape(-1) for _, tensor in batch]
         if len({piece.device for piece in pieces}) > 1:
             pieces = [piece.cpu() for piece in pieces]

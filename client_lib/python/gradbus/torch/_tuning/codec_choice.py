@@ -9,13 +9,12 @@ import functools
 from dataclasses import dataclass
 
 from ..._errors import bad_argument
+from ..._layout import MATRIX_CODECS
 from ..._ops import codecs_in
 
 USUAL_CODECS = ("fp16", "int8", "onebit")
 COSINE_MIN = 0.5
 CODECS_MAX = 8
-# They look at matrices or rows, so an exchange of a vector says nothing about their cost.
-_OF_MATRICES = ("powersgd", "rows")
 # Every element they send has one magnitude, and the learning rate is the step.
 _WITHOUT_MAGNITUDE = ("signsgd", "signum")
 
@@ -49,7 +48,7 @@ def parse_choice(text: str) -> CodecChoice:
 def _why_not_chosen(codec: str) -> tuple[str, str]:
     """Why training cannot choose it and what to do instead; empty texts for a codec that it can choose."""
     name, _, options = codec.partition(":")
-    if name in _OF_MATRICES:
+    if name in MATRIX_CODECS:  # an exchange of a vector says nothing about their cost
         return "looks at matrices, so its time cannot be predicted", "use it alone"
     if name in _WITHOUT_MAGNITUDE:
         return (

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..._layout import MATRIX_CODECS
 from .measured import Agreement, Measurement, layers_of_buckets, units_of, workload_of
 from .plan_trials import Trials
 from .questions import ask_for_all, from_lowest
@@ -116,7 +117,7 @@ class Planning:
         for bucket in self._state.exchange.buckets:
             if bucket.compressed:
                 sizes[bucket.spec[4]] = sizes.get(bucket.spec[4], 0) + bucket.spec[1]
-        plain = {codec: size for codec, size in sizes.items() if codec.partition(":")[0] not in ("powersgd", "rows")}
+        plain = {codec: size for codec, size in sizes.items() if codec.partition(":")[0] not in MATRIX_CODECS}
         return max(plain, key=lambda codec: plain[codec]) if plain else None
 
     def _ask(self, question: dict[str, Any], times: StepTimes) -> tuple[dict[str, Any], list[list[int]]]:
