@@ -26,6 +26,7 @@ from ._arguments import (
 from ._broadcast import broadcast_parameters, plain_name
 from ._buckets.parameter_info import NamedParameter
 from ._ddp import refuse_ddp
+from ._exchange.rounds import refuse_changed_in_flight
 from ._exchange.uncompiled import keep_out_of_compiler
 from ._exchangers import Settings, State, add, fill, put_in_front, refuse_other_groups, take_up_changes
 from ._modes.local_modes import OuterState, check_part
@@ -95,6 +96,8 @@ class DistributedOptimizerBase(_Optimizer):
         state = self._gradbus
         warn_after_synchronize(state)
         state.local.before_step()
+        if closure is None and not state.exchange.is_deferred:
+            refuse_changed_in_flight(state.exchange.rounds)  # before it waits for others, whom the change may end
         compare_before_step(state)
         traced = trace_now()
         try:

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 import gradbus.torch as gradbus
 import torch
@@ -43,6 +44,7 @@ def scale_before_synchronize():
     def unscale():
         for parameter in model.parameters():
             parameter.grad.mul_(1 / 1024)
+        time.sleep(0.3)  # the agent meets the change first, and the job ends
 
     train(model, wrapped(model, wait="step"), between=unscale)
 

@@ -407,6 +407,13 @@ def _refuse_changed(bucket: Bucket, is_put_off: bool = False) -> None:
     )
 
 
+def refuse_changed_in_flight(rounds: Rounds) -> None:
+    """Raises BusyError if somebody has changed a gradient whose result has not been waited for."""
+    for bucket in rounds._buckets:
+        if bucket.started and not bucket.done:
+            _refuse_changed(bucket)
+
+
 def _end_exchange(rounds: Rounds, gives_up: bool) -> None:
     rounds.deferred.finish()
     if rounds.in_flight:
