@@ -9,7 +9,6 @@ from . import _core
 from ._arrays import check_writable, framework_of
 from ._errors import bad_argument
 from ._handles import Handle
-from ._how import put_back
 from ._numbers import numbers_of
 from ._ops import whole_number
 from ._parts import (
@@ -26,6 +25,7 @@ from ._parts import (
     what_is,
 )
 from ._process_sets import ProcessSet, checked_root, global_process_set, session_of
+from ._reduction_arguments import put_back
 from ._watch import Replay
 
 T = TypeVar("T")

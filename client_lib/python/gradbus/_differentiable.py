@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from ._arrays import needs_gradient
 from ._data_movement import allgather_part, allgather_rows, alltoall_part, alltoall_rows, broadcast_async
 from ._errors import bad_argument
-from ._how import How, allreduce_part, reducescatter_part
 from ._ops import ALL, Average, ReduceOp, Sum
 from ._parts import start_one, tensor_list
 from ._process_sets import ProcessSet, global_process_set, session_of
+from ._reduction_arguments import ReductionArguments, allreduce_part, reducescatter_part
 from ._reductions import reduce, start_grouped_allreduce
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def allreduce(
             tensor, name, op, prescale_factor=prescale_factor, postscale_factor=postscale_factor,
             process_set=process_set, compression=compression,
         )  # fmt: skip
-    how = How("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
+    how = ReductionArguments("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
     return start_one(how.session, allreduce_part(how, tensor, name), stays=True).wait()
 
 
@@ -108,7 +108,7 @@ def grouped_allreduce(
             tensors, name, op, prescale_factor=prescale_factor, postscale_factor=postscale_factor,
             process_set=process_set, compression=compression,
         )  # fmt: skip
-    how = How("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
+    how = ReductionArguments("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
     handle = start_grouped_allreduce(allreduce_part, tensors, name, how, True)
     return list(handle.wait())
 
@@ -147,7 +147,7 @@ def reducescatter(
         return _reducescatter_with_gradient(  # type: ignore[no-any-return]
             tensor, name, op, prescale_factor, postscale_factor, process_set
         )
-    how = How("reducescatter", process_set, op, prescale_factor, postscale_factor)
+    how = ReductionArguments("reducescatter", process_set, op, prescale_factor, postscale_factor)
     return start_one(how.session, reducescatter_part(how, tensor, name), stays=True).wait()
 
 

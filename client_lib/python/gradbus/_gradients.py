@@ -34,6 +34,7 @@ from ._layout import (
     joined_batches,
     joined_name,
     plan_buckets,
+    with_layout,
 )
 from ._modes.groups import is_local
 from ._modes.memory import memory_of
@@ -322,7 +323,7 @@ def average_metrics(
     if not arrays:
         return {}
     values = np.concatenate([array.reshape(-1).astype(np.float64) for array in arrays.values()])
-    allreduce_(values, cut_name(f"{name}:{','.join(arrays)}"), Average, process_set=process_set)
+    allreduce_(values, with_layout(f"{name}:{','.join(arrays)}", [*arrays.items()]), Average, process_set=process_set)
     parts = np.split(values, np.cumsum([array.size for array in arrays.values()])[:-1])
     return {
         key: part.reshape(array.shape) if array.shape else float(part[0])

@@ -206,11 +206,15 @@ def joined_batches(named: Sequence[tuple[str, Any]], bytes_of: Callable[[Any], i
 
 
 def joined_name(what: str, dtype: str, elements: int, batch: Sequence[tuple[str, Any]]) -> str:
-    """Of the operation that carries a batch. Ranks with other arrays, or in another order, have another name.
+    """Of the operation that carries a batch."""
+    return with_layout(f"{what}/{dtype}/{elements}:{batch[0][0]}..{batch[-1][0]}", batch)
 
-    They get an error that shows what each has.
+
+def with_layout(text: str, named: Sequence[tuple[str, Any]]) -> str:
+    """A name of an operation, with a hash of the names and shapes of the arrays that it carries, in their order.
+
+    Ranks with other arrays have another name, and get an error.
     """
-    facts = "".join(f"{name} {tuple(array.shape)}," for name, array in batch)
+    facts = "".join(f"{name} {tuple(array.shape)}," for name, array in named)
     digest = f"#{zlib.crc32(facts.encode()):08x}"
-    text = f"{what}/{dtype}/{elements}:{batch[0][0]}..{batch[-1][0]}"
     return cut_name(text, NAME_BYTES_MAX - len(digest)) + digest

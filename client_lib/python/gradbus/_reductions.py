@@ -11,10 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ._handles import Handle
-from ._how import How, allreduce_in_place_part, allreduce_part, reduce_part, reducescatter_part
 from ._ops import ALL, Average
 from ._parts import Part, name_in_group, start_group, start_one, tensor_list
 from ._process_sets import ProcessSet, checked_root, global_process_set
+from ._reduction_arguments import (
+    ReductionArguments,
+    allreduce_in_place_part,
+    allreduce_part,
+    reduce_part,
+    reducescatter_part,
+)
 
 T = TypeVar("T")
 
@@ -29,7 +35,7 @@ def allreduce_async(
     compression: str | None = None,
 ) -> Handle[T]:
     """Starts allreduce(); the input may be reused at once."""
-    how = How("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
+    how = ReductionArguments("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
     return start_one(how.session, allreduce_part(how, tensor, name))
 
 
@@ -43,7 +49,7 @@ def allreduce_async_(
     compression: str | None = None,
 ) -> Handle[T]:
     """Starts allreduce_(); the tensor holds the result after synchronize()."""
-    how = How("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
+    how = ReductionArguments("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
     return start_one(how.session, allreduce_in_place_part(how, tensor, name))
 
 
@@ -57,15 +63,15 @@ def allreduce_(
     compression: str | None = None,
 ) -> T:
     """As allreduce(), in place; returns the tensor."""
-    how = How("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
+    how = ReductionArguments("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
     return start_one(how.session, allreduce_in_place_part(how, tensor, name), stays=True).wait()
 
 
 def start_grouped_allreduce(
-    part_of: Callable[[How, Any, str | None], Part],
+    part_of: Callable[[ReductionArguments, Any, str | None], Part],
     tensors: Sequence[T],
     name: str | None,
-    how: How,
+    how: ReductionArguments,
     stays: bool,
 ) -> Handle[list[Any]]:
     """One operation for all tensors; ``part_of``: what each of them is in it."""
@@ -85,7 +91,7 @@ def grouped_allreduce_async(
     compression: str | None = None,
 ) -> Handle[list[T]]:
     """Starts grouped_allreduce()."""
-    how = How("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
+    how = ReductionArguments("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
     return start_grouped_allreduce(allreduce_part, tensors, name, how, False)
 
 
@@ -99,7 +105,7 @@ def grouped_allreduce_async_(
     compression: str | None = None,
 ) -> Handle[list[T]]:
     """Starts grouped_allreduce_()."""
-    how = How("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
+    how = ReductionArguments("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
     return start_grouped_allreduce(allreduce_in_place_part, tensors, name, how, False)
 
 
@@ -113,7 +119,7 @@ def grouped_allreduce_(
     compression: str | None = None,
 ) -> list[T]:
     """As grouped_allreduce(), in place; returns the tensors."""
-    how = How("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
+    how = ReductionArguments("grouped_allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
     handle = start_grouped_allreduce(allreduce_in_place_part, tensors, name, how, True)
     return list(handle.wait())
 
@@ -128,7 +134,7 @@ def reduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[T | None]:
     """Starts reduce()."""
-    how = How("reduce", process_set, op, prescale_factor, postscale_factor)
+    how = ReductionArguments("reduce", process_set, op, prescale_factor, postscale_factor)
     root = checked_root(root_rank, how.verb, process_set)
     return start_one(how.session, reduce_part(how, tensor, name, root))
 
@@ -146,7 +152,7 @@ def reduce(
 
     ``root_rank`` is a rank of the job, also with a process set.
     """
-    how = How("reduce", process_set, op, prescale_factor, postscale_factor)
+    how = ReductionArguments("reduce", process_set, op, prescale_factor, postscale_factor)
     root = checked_root(root_rank, how.verb, process_set)
     return start_one(how.session, reduce_part(how, tensor, name, root), stays=True).wait()
 
@@ -160,12 +166,12 @@ def reducescatter_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[T]:
     """Starts reducescatter()."""
-    how = How("reducescatter", process_set, op, prescale_factor, postscale_factor)
+    how = ReductionArguments("reducescatter", process_set, op, prescale_factor, postscale_factor)
     return start_one(how.session, reducescatter_part(how, tensor, name))
 
 
 def _grouped_reducescatter(
-    tensors: Sequence[Any], name: str | None, how: How, stays: bool
+    tensors: Sequence[Any], name: str | None, how: ReductionArguments, stays: bool
 ) -> Handle[list[Any]]:
     parts = [
         reducescatter_part(how, tensor, name_in_group(name, index))
@@ -183,7 +189,7 @@ def grouped_reducescatter_async(
     process_set: ProcessSet = global_process_set,
 ) -> Handle[list[T]]:
     """Starts grouped_reducescatter()."""
-    how = How("grouped_reducescatter", process_set, op, prescale_factor, postscale_factor)
+    how = ReductionArguments("grouped_reducescatter", process_set, op, prescale_factor, postscale_factor)
     return _grouped_reducescatter(tensors, name, how, False)
 
 
@@ -196,5 +202,5 @@ def grouped_reducescatter(
     process_set: ProcessSet = global_process_set,
 ) -> list[T]:
     """reducescatter() of several tensors, with one completion."""
-    how = How("grouped_reducescatter", process_set, op, prescale_factor, postscale_factor)
+    how = ReductionArguments("grouped_reducescatter", process_set, op, prescale_factor, postscale_factor)
     return list(_grouped_reducescatter(tensors, name, how, True).wait())

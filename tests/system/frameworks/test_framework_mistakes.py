@@ -31,6 +31,7 @@ ERRORS = {
     "shape": ["GB-O902", '"shape', "rank 0", "f32[2]", "rank 1", "f32[3]"],
     "dtype": ["GB-O902", '"dtype', "rank 0", "f32[2]", "rank 1", "i32[2]"],
     "broadcast of others": ["GB-O903", "first", "rank 1"],
+    "metrics of others": ["GB-O903", "metrics:mmm", "rank 1"],
     "absent": ["GB-P110", 'absent', "rank 1"],
     "fork": ["ClosedError: GB-O907", "status 0"],
 }

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import _core, _data_movement, _how, _watch
+from .. import _core, _data_movement, _reduction_arguments, _watch
 from .._errors import bad_argument
 from .._ops import ALL, ReduceOp
 from .._parts import Collective, Part, start_one
@@ -71,12 +71,12 @@ def _part_of_zeros(make: MakeZeros, replay: Replay, session: _core.Session) -> P
     zeros = make(replay.shape, replay.dtype)
     if kind is Collective.BROADCAST:
         return _data_movement.broadcast_part(zeros, replay.root, name)
-    how = _how.How(
+    how = _reduction_arguments.ReductionArguments(
         kind.name.lower(), global_process_set, ReduceOp(replay.op), replay.prescale, replay.postscale, ALL,
         replay.compression,
     )  # fmt: skip
     if kind is Collective.ALLREDUCE:
-        return _how.allreduce_part(how, zeros, name)
+        return _reduction_arguments.allreduce_part(how, zeros, name)
     if kind is Collective.REDUCE:
-        return _how.reduce_part(how, zeros, name, replay.root)
-    return _how.reducescatter_part(how, zeros, name)
+        return _reduction_arguments.reduce_part(how, zeros, name, replay.root)
+    return _reduction_arguments.reducescatter_part(how, zeros, name)

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from .._errors import bad_argument
-from .._how import How
 from .._ops import ALL, ALL_BUT_ADASUM, Average
 from .._process_sets import ProcessSet, checked_root, global_process_set
+from .._reduction_arguments import ReductionArguments
 from ._calls import NumberedName, is_traced, name_for, text_of
 from ._primitive import call
 
@@ -36,7 +36,7 @@ def allreduce(
     Arguments are those of gradbus.allreduce(). The gradient is the all-reduce of the gradients, for Sum and Average.
     Under ``jax.jit`` operations without a name are numbered in the order of tracing.
     """
-    how = How("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
+    how = ReductionArguments("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
     leaves, structure = _leaves(tree)
     chosen = name_for("allreduce", name, leaves)
     text = text_of(
@@ -83,7 +83,7 @@ def reducescatter(
 
     Its gradient needs an axis 0 that all ranks share equally.
     """
-    how = How("reducescatter", process_set, op, prescale_factor, postscale_factor, ALL_BUT_ADASUM)
+    how = ReductionArguments("reducescatter", process_set, op, prescale_factor, postscale_factor, ALL_BUT_ADASUM)
     array = jnp.asarray(array)
     if array.ndim == 0:
         raise bad_argument("reducescatter: the array is a scalar", "pass an array with an axis 0 to cut")

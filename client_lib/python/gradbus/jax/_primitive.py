@@ -20,9 +20,9 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from .._errors import bad_argument
-from .._how import rows_of_rank
 from .._ops import Adasum, Average, ReduceOp, Sum
 from .._process_sets import session_of
+from .._reduction_arguments import rows_of_rank
 from . import _calls, _programs, _xla
 
 _UNDEFINED = "tangent"  # the verb of a tangent that is an error as soon as something uses it

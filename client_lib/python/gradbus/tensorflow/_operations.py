@@ -11,9 +11,9 @@ import tensorflow as tf
 from .. import _data_movement, _differentiable
 from .._errors import bad_argument
 from .._gradients import Settings, exchange_rows
-from .._how import How, rows_of_rank
 from .._ops import ALL, ALL_BUT_ADASUM, Average, ReduceOp, Sum
 from .._process_sets import ProcessSet, checked_root, global_process_set, session_of
+from .._reduction_arguments import ReductionArguments, rows_of_rank
 from ._calls import back_name, name_for, run
 from ._errors import as_tensorflow_errors
 
@@ -57,7 +57,7 @@ def grouped_allreduce(
     compression: str | None = None,
 ) -> list[Any]:
     """allreduce() of several tensors in one operation."""
-    how = How("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
+    how = ReductionArguments("allreduce", process_set, op, prescale_factor, postscale_factor, ALL, compression)
     given = [tf.convert_to_tensor(tensor) for tensor in tensors]
     chosen = name_for("allreduce", name)
     options = (how.op, prescale_factor, postscale_factor, process_set, compression)
@@ -88,14 +88,15 @@ def allreduce(
     all-reduce of the gradients, for the same two.
     """
     if isinstance(tensor, tf.IndexedSlices):
-        how = How("allreduce", process_set, op, prescale_factor, postscale_factor, (Average, Sum), compression)
+        allowed = (Average, Sum)
+        how = ReductionArguments("allreduce", process_set, op, prescale_factor, postscale_factor, allowed, compression)
         settings = Settings(how.op, process_set=process_set)
         return allreduce_rows(_scaled_slices(tensor, how), name_for("allreduce", name) or "tensorflow/rows", settings)
     given = [tensor]
     return grouped_allreduce(given, name, op, prescale_factor, postscale_factor, process_set, compression)[0]
 
 
-def _scaled_slices(slices: Any, how: How) -> Any:
+def _scaled_slices(slices: Any, how: ReductionArguments) -> Any:
     """Their values with both factors. Rows are joined, so nothing compresses them."""
     if how.compression not in (None, "none"):
         raise bad_argument(
@@ -181,7 +182,7 @@ def reducescatter(
 
     The gradient is the all-gather of the gradients.
     """
-    how = How("reducescatter", process_set, op, prescale_factor, postscale_factor, ALL_BUT_ADASUM)
+    how = ReductionArguments("reducescatter", process_set, op, prescale_factor, postscale_factor, ALL_BUT_ADASUM)
     given = tf.convert_to_tensor(tensor)
     if given.shape.rank == 0:
         raise bad_argument("reducescatter: the tensor is a scalar", "pass a tensor with an axis 0 to cut")

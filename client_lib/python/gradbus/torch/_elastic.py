@@ -110,7 +110,7 @@ def _remind(optimizer: Any, remembered: dict[str, Any], number: int) -> None:
             "ElasticState.restore: shards hold these parameters, and go on from what they have",
             "call it in modes other than ps:async, ps:ssp and ps:quorum",
         )
-    optimizer._gradbus.exchange.deferred.given_up.forgive()
+    optimizer._gradbus.exchange.deferred.aborted.clear()
     optimizer.zero_grad()
     optimizer.load_outer_state(remembered["outer"])
     optimizer.load_compression_state(remembered["compression"])

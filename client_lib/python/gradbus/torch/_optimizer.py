@@ -103,9 +103,9 @@ class DistributedOptimizerBase(_Optimizer):
         try:
             result = step_inside(self, closure)
         except BaseException as error:
-            if not state.exchange.deferred.given_up.wait:  # else step() can be called again
+            if not state.exchange.deferred.aborted.wait:  # else step() can be called again
                 if isinstance(error, KeyboardInterrupt):
-                    state.exchange.deferred.given_up.tear(error)
+                    state.exchange.deferred.aborted.record_partial_step(error)
                 state.exchange.end_round(is_traced=traced != 0)
             raise
         state.exchange.end_round(is_traced=traced != 0)

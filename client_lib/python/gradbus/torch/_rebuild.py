@@ -25,14 +25,14 @@ from ._exchange.rounds import change_passes as change_passes_of
 from ._exchangers import State, fill
 from ._partial_step import steps_alone
 from ._schedules import DEFAULT, Schedule, wants_plan
-from ._tuning.attendance import RankIsAway
+from ._tuning.attendance import RankHasCalledJoin
 from ._tuning.codec_trials import CodecTrials, choices_of
 from ._tuning.planning import Planning, StepPlan
 
 
 def warn_of_whole_steps(plain: type, schedule: Schedule) -> None:
     """Says so when a schedule cannot do what it is for with this optimizer."""
-    if schedule.in_forward and schedule.name != DEFAULT and not steps_alone(plain):
+    if schedule.waits_in_forward and schedule.name != DEFAULT and not steps_alone(plain):
         warnings.warn(
             f"gradbus: schedule '{schedule.name}' steps {plain.__name__} at the end of backward(), not in "
             "the next forward pass: nothing says that it steps each parameter by itself. If it does, give the class "
@@ -45,7 +45,7 @@ def adapt(optimizer: Any) -> None:
     """After each step: makes other buckets when it is time to, and no rank has joined."""
     state: State = optimizer._gradbus
     if not state.attendance.is_short:
-        with contextlib.suppress(RankIsAway):
+        with contextlib.suppress(RankHasCalledJoin):
             _adapt(optimizer, state)
 
 

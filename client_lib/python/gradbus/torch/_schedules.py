@@ -18,22 +18,22 @@ Priorities = tuple[int, int]  # of a bucket's partial sums, and of its results; 
 MiB = 1 << 20
 
 
+def _as_ready(_: int, __: int) -> Priorities:
+    return 0, 0
+
+
 @dataclass(frozen=True)
 class Schedule:
     """One row of the table."""
 
     name: str
     bucket_bytes: int  # unless the user says otherwise
-    rebuilds: bool  # buckets follow the order in which the first step's gradients became ready
-    in_forward: bool  # the next forward pass waits, layer by layer, and not the end of backward
-    priorities: Callable[[int, int], Priorities]  # of bucket i of n, in the order of the backward pass
+    rebuilds: bool = False  # buckets follow the order in which the first step's gradients became ready
+    waits_in_forward: bool = False  # the next forward pass waits, layer by layer, and not the end of backward
+    priorities: Callable[[int, int], Priorities] = _as_ready  # of bucket i of n, in the order of the backward pass
     planned: bool = False  # after some steps, the coordinator says which gradients share a bucket
     groups: int = 0  # mergecomp: exactly so many; 0: as many as the coordinator finds best
     budget_bytes: int = 0  # of buckets in flight between nodes, as it was asked for; 0: it was not
-
-
-def _as_ready(_: int, __: int) -> Priorities:
-    return 0, 0
 
 
 def _by_layer(number: int, count: int) -> Priorities:
@@ -48,18 +48,18 @@ def _sums_then_results(number: int, count: int) -> Priorities:
 _SCHEDULES = {
     schedule.name: schedule
     for schedule in (
-        Schedule("wfbp", 1, False, False, _as_ready),
-        Schedule("ddp", 25 * MiB, True, False, _as_ready),
-        Schedule("fusion", 128 * MiB, False, False, _as_ready),
-        Schedule("bytescheduler", 4 * MiB, True, True, _by_layer),
-        Schedule("dear", 4 * MiB, True, True, _sums_then_results),
-        Schedule("mg-wfbp", DEFAULT_BUCKET_BYTES, True, False, _as_ready, planned=True),
-        Schedule("mergecomp", DEFAULT_BUCKET_BYTES, True, False, _as_ready, planned=True),
-        Schedule("auto", 2 * MiB, True, True, _by_layer, planned=True),
+        Schedule("wfbp", 1),
+        Schedule("ddp", 25 * MiB, rebuilds=True),
+        Schedule("fusion", 128 * MiB),
+        Schedule("bytescheduler", 4 * MiB, rebuilds=True, waits_in_forward=True, priorities=_by_layer),
+        Schedule("dear", 4 * MiB, rebuilds=True, waits_in_forward=True, priorities=_sums_then_results),
+        Schedule("mg-wfbp", DEFAULT_BUCKET_BYTES, rebuilds=True, planned=True),
+        Schedule("mergecomp", DEFAULT_BUCKET_BYTES, rebuilds=True, planned=True),
+        Schedule("auto", 2 * MiB, rebuilds=True, waits_in_forward=True, priorities=_by_layer, planned=True),
     )
 }
 # What `auto` is where results cannot be left to the next forward pass.
-_IN_BACKWARD = Schedule("auto", DEFAULT_BUCKET_BYTES, False, False, _as_ready, planned=True)
+_IN_BACKWARD = Schedule("auto", DEFAULT_BUCKET_BYTES, planned=True)
 DEFAULT = "auto"
 GROUPS_MAX = 1024  # server/scheduling/job/job_question.h
 BUDGET_MAX = 1 << 40  # proto/budget.h
@@ -112,21 +112,21 @@ def wants_plan(schedule: Schedule) -> bool:
 
 def planned_as(schedule: Schedule, waits: str) -> Schedule:
     """The same with the coordinator's plan: where ranks wait, and so what goes first."""
-    in_forward, priorities = _WAITS[waits]
-    return dataclasses.replace(schedule, rebuilds=False, in_forward=in_forward, priorities=priorities)
+    waits_in_forward, priorities = _WAITS[waits]
+    return dataclasses.replace(schedule, rebuilds=False, waits_in_forward=waits_in_forward, priorities=priorities)
 
 
 def waits_of(schedule: Schedule) -> str:
     """"backward", "layer" or "split", as the coordinator names it."""
-    if not schedule.in_forward:
+    if not schedule.waits_in_forward:
         return "backward"
     return "split" if schedule.priorities is _sums_then_results else "layer"
 
 
 def without_forward(schedule: Schedule) -> Schedule:
     """The same where every result is waited for at the end of backward."""
-    if not schedule.in_forward:
+    if not schedule.waits_in_forward:
         return schedule
     if schedule.name == "auto":
         return dataclasses.replace(_IN_BACKWARD, budget_bytes=schedule.budget_bytes)
-    return dataclasses.replace(schedule, in_forward=False)
+    return dataclasses.replace(schedule, waits_in_forward=False)

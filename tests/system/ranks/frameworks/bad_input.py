@@ -85,6 +85,9 @@ gradbus, ones, elsewhere, compiled = {
     "tensorflow": of_tensorflow, "keras": of_keras, "mxnet": of_mxnet}[FRAMEWORK]()  # fmt: skip
 
 
+from gradbus._gradients import average_metrics  # noqa: E402 - the framework is set up before
+
+
 def eager(array, name):
     return gradbus.allreduce(array, name=name)
 
@@ -183,6 +186,7 @@ for kind, make in elsewhere.items():
     report(kind, functools.partial(eager, make(), "elsewhere"))
 mismatches("", eager)
 report("broadcast of others", broadcast_of_others)
+report("metrics of others", lambda: average_metrics({"m" * 300 + str(RANK): 1.0}, "metrics"))
 if compiled:
     mismatches("compiled ", compiled)
 alone("fork", in_fork)

@@ -8,7 +8,7 @@ from .slots import Slot
 
 
 class Arrivals:
-    """Of one bucket."""
+    """Counts the gradients of one bucket that have arrived in this round."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self._slots = slots

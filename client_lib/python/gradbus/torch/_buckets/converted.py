@@ -19,7 +19,7 @@ class Converted:
         self.views: Sequence[torch.Tensor] = [self._vector]
 
     def produced(self) -> None:
-        """In the order of the program."""
+        """Nothing is to be done: the gradients are written in the order of the program."""
 
     def hand_over(self, delay_slot: int, begin: Callable[[], None]) -> None:
         """Widens the gradients first."""
@@ -27,11 +27,11 @@ class Converted:
         self.inner.hand_over(delay_slot, begin)
 
     def finish_handing_over(self) -> None:
-        """As the other one."""
+        """Forwards to the inner storage."""
         self.inner.finish_handing_over()
 
     def has_handed_over(self) -> bool:
-        """As the other one."""
+        """Forwards to the inner storage."""
         return self.inner.has_handed_over()
 
     def copy_back(self, delay_slot: int) -> int:
@@ -41,13 +41,13 @@ class Converted:
         return 0
 
     def release(self) -> None:
-        """As the other one."""
+        """Forwards to the inner storage."""
         self.inner.release()
 
     def carries(self, part: int) -> bool:
-        """As the other one."""
+        """Forwards to the inner storage."""
         return self.inner.carries(part)
 
     def close(self) -> None:
-        """As the other one; the view stays."""
+        """Closes the inner storage; the view stays."""
         self.inner.close()

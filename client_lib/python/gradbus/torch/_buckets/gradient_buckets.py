@@ -10,7 +10,7 @@ from ... import _core
 from ..._layout import BucketPlan
 from .arrivals import Arrivals
 from .delay_compensation import DelayCompensation
-from .noted import Noted
+from .gradient_snapshot import GradientSnapshot
 from .parameter_info import NamedParameter, shaped_as
 from .registered import Registered
 from .shard_parameters import ShardParameters
@@ -42,7 +42,7 @@ class Bucket(Registered):
         self.again = False  # and after it came more gradients
         self.is_delayed = plan.mode.startswith("delayed")
         self._is_noted = False  # what there is after a pass that does not start the exchange
-        self._noted = Noted(self.slots)
+        self._snapshot = GradientSnapshot(self.slots)
         self._taken = True  # the result of the last start
         self._drained: bool | None = None  # what drain() found, until it has been used
         self.compressed = plan.compression != "none"
@@ -56,7 +56,7 @@ class Bucket(Registered):
     def replace(self, core: _core.Bucket) -> None:
         """The same tensor, registered anew; nothing is under way."""
         super().replace(core)
-        self._noted.forget()
+        self._snapshot.forget()
         self.used = False
         self._view_in_use = 0
         self._used = self._used_flags(self._plan)
@@ -97,7 +97,7 @@ class Bucket(Registered):
 
     def adopt_moved(self) -> None:
         """As adopt(), after on_gradient() of every slot: most ``.grad`` are the view already."""
-        if not self._noted.are_intact():
+        if not self._snapshot.are_intact():
             with torch.no_grad():
                 self.adopt()
 
@@ -109,7 +109,7 @@ class Bucket(Registered):
 
     def point_as_noted(self) -> None:
         """As point(), when changed_in_flight() has just found nothing: most ``.grad`` are the view already."""
-        if not self._noted.stays_in_place:
+        if not self._snapshot.stays_in_place:
             self.point()
 
     def leave_unused_out(self) -> None:
@@ -127,36 +127,36 @@ class Bucket(Registered):
     def note(self) -> None:
         """From here on to start() nobody should write to the gradients."""
         self._is_noted = True
-        self._noted.note()
+        self._snapshot.note()
 
     def references(self) -> list[int]:
         """How many of each slot's ``.grad`` are in this bucket."""
-        noted = self._noted.references()
+        noted = self._snapshot.references()
         return [noted + references_of(slot) for slot in self.slots]
 
     def changed_since_noted(self) -> Slot | None:
         """Whose gradient somebody has written to since note()."""
-        return self._noted.changed() if self._is_noted else None
+        return self._snapshot.changed() if self._is_noted else None
 
     def changed_in_flight(self) -> Slot | None:
         """Whose gradient somebody has written to since start()."""
         if self.started and not self._taken:
-            return self._noted.changed()
-        self._noted.stays_in_place = False  # nobody has looked, for example after a wait that ended in an error
+            return self._snapshot.changed()
+        self._snapshot.stays_in_place = False  # nobody has looked, for example after a wait that ended in an error
         return None
 
     def restart(self, set_to_none: bool) -> None:
         """Gradients of zeros, where the next ones are to be added."""
         if not self._sparse:
             self.flat.zero_()
-        if set_to_none and self._noted.restart():
+        if set_to_none and self._snapshot.restart():
             return
         for slot in self.slots:
             slot.restart(set_to_none)
 
     def let_go(self, keep_values: bool) -> None:
         """No ``.grad`` is in shared memory."""
-        self._noted.forget()
+        self._snapshot.forget()
         for slot in self.slots:
             slot.let_go(keep_values)
 
@@ -197,7 +197,7 @@ class Bucket(Registered):
         self.started = True
         self.undrained = self._plan.mode.startswith("delayed")
         self._taken = False
-        self._noted.note()
+        self._snapshot.note()
 
     def start_pull(self, rests: bool = True) -> None:
         """Asks shards for the parameters; ``rests``: and says that this rank makes no steps for now."""
@@ -242,6 +242,6 @@ class Bucket(Registered):
         view = self.copy_back()
         if view != self._view_in_use or self._sparse:  # the rows of sparse ones are others each time
             self._view_in_use = view
-            self._noted.forget()
+            self._snapshot.forget()
             for slot in self.slots:
                 slot.use_delay_slot(view)

@@ -4,7 +4,7 @@ A zero instead of None would move them by momentum and weight decay. So a dense 
 for each slot: 1 from a rank that has a gradient, 0 from one that has none. The sum or mean of these is 0 only
 where nobody has one. A rank looks only at slots for which it has none itself: on a device, a look waits.
 
-A rank that gives up the step sends NaN instead: ../_exchange/given_up.py.
+A rank that gives up the step sends NaN instead: ../_exchange/aborted_steps.py.
 """
 
 from __future__ import annotations

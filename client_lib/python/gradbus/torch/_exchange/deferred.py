@@ -6,7 +6,7 @@ next, with the learning rate and the other options that step() found. So communi
 forward pass as well, and every reader sees the same numbers as without this.
 
 An exception may come at any time, such as that of Ctrl-C. The next use goes on where it came, and no bucket is stepped
-twice. A bucket that was stepped in part is shown as it is, and the optimizer refuses to go on (given_up.py).
+twice. A bucket that was stepped in part is shown as it is, and the optimizer refuses to go on (aborted_steps.py).
 
 What ends it: the first use of a parameter ends its bucket. The first gradient of the next pass, flush(),
 synchronize(), the optimizer's state, a fork and shutdown() end all.
@@ -26,8 +26,8 @@ from ..._process_sets import ProcessSet
 from .._buckets.gradient_buckets import Bucket
 from .._buckets.sums import note_sum
 from .._timeline import trace_now, trace_span
-from .first_use import ModuleHook, can_watch, itself, reveal, unwatch, watch
-from .given_up import GivenUp
+from .aborted_steps import AbortedSteps
+from .first_use import ModuleHook, can_watch, reveal, untracked, unwatch, watch
 from .holders import is_gradient_held
 from .plain_thread import call_plainly
 from .uncompiled import keep_module_out_of_compiler
@@ -40,7 +40,7 @@ class _Stage(enum.IntEnum):
 
     STARTED = 0
     TAKEN = 1
-    TORN = 2  # its step has begun
+    STEP_BEGUN = 2
     STEPPED = 3
 
 
@@ -50,7 +50,7 @@ class Deferred:
     def __init__(self, take: Callable[[Bucket], None], process_set: ProcessSet) -> None:
         """``take``: waits for a bucket that was started, and makes its result ``.grad``."""
         self._take = take
-        self.given_up = GivenUp(process_set)
+        self.aborted = AbortedSteps(process_set)
         self._lock = threading.RLock()
         self._buckets: Sequence[Bucket] = ()
         self._left: list[Bucket] = []  # in the order of the backward pass
@@ -158,13 +158,13 @@ class Deferred:
     def _end_here(self, bucket: Bucket) -> None:
         # Parameters are watched to the end: another thread that uses one waits for the lock.
         if self._stages[bucket] < _Stage.TAKEN:
-            with itself(), torch.no_grad():
+            with untracked(), torch.no_grad():
                 self._take(bucket)
             self._stages[bucket] = _Stage.TAKEN
         if self.step_part is not None:
             self._step_on(bucket)
         if self._zero is not None:
-            with itself(), torch.no_grad():
+            with untracked(), torch.no_grad():
                 bucket.begin_round()
                 bucket.restart(self._zero)
         for slot in bucket.slots:
@@ -176,10 +176,10 @@ class Deferred:
         traced = trace_now()
         self._stepping = threading.get_ident()
         try:
-            with itself():
+            with untracked():
                 for slot in bucket.slots:
                     reveal(slot.parameter)
-                if self._stages[bucket] < _Stage.TORN:
+                if self._stages[bucket] < _Stage.STEP_BEGUN:
                     self._step_once(bucket)
                 if bucket.arrivals.none_since_sum:
                     note_sum(bucket)
@@ -191,11 +191,11 @@ class Deferred:
     def _step_once(self, bucket: Bucket) -> None:
         assert self.step_part is not None
         try:
-            self._stages[bucket] = _Stage.TORN
+            self._stages[bucket] = _Stage.STEP_BEGUN
             self.step_part(self._optimizer(), [slot.parameter for slot in bucket.slots])
             self._stages[bucket] = _Stage.STEPPED
         except BaseException as error:
-            self.given_up.tear(error)
+            self.aborted.record_partial_step(error)
             raise
 
 
@@ -204,7 +204,7 @@ def _nobody() -> None:
 
 
 def _is_held(bucket: Bucket) -> bool:
-    with itself():
+    with untracked():
         return any(is_gradient_held(slot.parameter, own) for slot, own in zip(bucket.slots, bucket.references()))
 
 

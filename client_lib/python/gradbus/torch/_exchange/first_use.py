@@ -100,7 +100,7 @@ def watch(parameters: Iterable[torch.nn.Parameter], on_use: OnUse, values: bool)
         if type(parameter) not in _plain_class_of:
             parameter.__class__ = _watched_class_of.get(type(parameter)) or _new_class(type(parameter))
         if values and one.real is None:
-            with itself():
+            with untracked():
                 one.real = hide(parameter)
 
 
@@ -112,7 +112,7 @@ def _new_class(plain: _Plain) -> _Plain:
 
 
 def reveal(parameter: torch.nn.Parameter) -> None:
-    """Its value is about to be made, within itself(). It is watched as before."""
+    """Its value is about to be made, within untracked(). It is watched as before."""
     known = _watch_of(parameter)
     if known is not None:
         show(parameter, known.real)
@@ -121,13 +121,13 @@ def reveal(parameter: torch.nn.Parameter) -> None:
 
 def unwatch(parameter: torch.nn.Parameter) -> None:
     """It may be used."""
-    with itself():
+    with untracked():
         reveal(parameter)
     _watches.pop(id(parameter), None)
     parameter.__class__ = _class_of(parameter)
 
 
-def itself() -> Any:
+def untracked() -> Any:
     """Within this context, this thread has the parameters as they are: nothing is a use. Other threads still wait."""
     return _Untracked()
 
@@ -185,7 +185,7 @@ def _torch_function(
             result.__class__ = type(arguments[0])  # Parameter() has taken the watched one for a class of its own
         return result
     if all(its in _plain_class_of for its in types):
-        with itself():
+        with untracked():
             return function(*arguments, **options)
     return _call_on_plain(left, lambda: function(*arguments, **options))  # others want to know of the call
 

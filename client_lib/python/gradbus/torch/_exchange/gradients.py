@@ -76,7 +76,7 @@ class GradientExchange:
         self._async_ps: set[torch.nn.Parameter] = set()
         self._rounds = Rounds(
             self._buckets, passes, maker.op, waits_in_backward, prefix, maker.process_set,
-            groups, maker.rescale_residual, maker.schedule.in_forward,
+            groups, maker.rescale_residual, maker.schedule.waits_in_forward,
         )  # fmt: skip
         self.deferred = self._rounds.deferred
         if maker.arrival or maker.plan is not None or not maker.schedule.rebuilds:
@@ -124,7 +124,7 @@ class GradientExchange:
 
         slot.hook = after_accumulation(slot.parameter, on_gradient)
         self._hooks.append(hook)
-        if self._schedule.in_forward:
+        if self._schedule.waits_in_forward:
             # A second backward pass adds to gradients whose exchange nobody has waited for.
             deferred = weakref.ref(self.deferred)
             self._hooks.append(before_accumulation(slot.parameter, lambda _: _finish(deferred)))
@@ -231,7 +231,7 @@ class GradientExchange:
         if not self._rounds.synchronized:
             with torch.no_grad():
                 self._rounds.synchronize()
-        self.deferred.given_up.waited()
+        self.deferred.aborted.clear_interrupted_wait()
 
     @property
     def holds_nothing(self) -> bool:
@@ -339,7 +339,7 @@ class GradientExchange:
         that this rank gave up.
         """
         self.refuse_when_detached()
-        self.deferred.given_up.refuse()
+        self.deferred.aborted.refuse()
         if self.deferred.is_stepped:
             later = self.deferred.zero(set_to_none)
             now = [bucket for bucket in self._buckets if bucket not in later]

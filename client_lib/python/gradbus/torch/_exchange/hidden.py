@@ -22,7 +22,7 @@ _TEXT = (
 
 def hide(parameter: torch.nn.Parameter) -> torch.Tensor | None:
     """Keeps shape, dtype and device. Returns what show() takes; None where nothing was done. Parameters are unwatched
-    in this thread (first_use.itself)."""
+    in this thread (first_use.untracked)."""
     real = parameter.data
     if _refuse_access is None or real.layout is not torch.strided or real.is_meta or real.is_conj() or real.is_neg():
         return None

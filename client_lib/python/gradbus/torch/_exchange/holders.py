@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .first_use import itself
+from .first_use import untracked
 from .uncompiled import keep_module_out_of_compiler
 
 _storage_use_count = getattr(torch._C, "_storage_Use_Count", None)  # torch >= 2.1
@@ -56,7 +56,7 @@ def are_read_elsewhere(parameters: Iterable[torch.Tensor]) -> bool:
     C++ code, such as a scripted module or a graph that is kept, has the parameter itself."""
     if _storage_use_count is None:
         return False
-    with itself():
+    with untracked():
         return any(_is_read_elsewhere(parameter) for parameter in parameters)
 
 
@@ -79,7 +79,7 @@ def _holds_accumulator(parameter: Any) -> bool:
 
 
 def is_gradient_held(parameter: torch.nn.Parameter, own: int) -> bool:
-    """Whether somebody has ``.grad``, or its memory, besides ``own`` references of Gradbus. Within itself()."""
+    """Whether somebody has ``.grad``, or its memory, besides ``own`` references of Gradbus. Within untracked()."""
     gradient = parameter.grad
     if gradient is None or _storage_use_count is None or gradient.layout is not torch.strided:
         return False

@@ -56,11 +56,11 @@ class Rounds:
         process_set: ProcessSet,
         groups: ParameterGroups,
         rescale_residual: bool,
-        in_forward: bool,
+        waits_in_forward: bool,
     ) -> None:
         """``groups`` of the parameters; ``rescale_residual`` when a learning rate changes.
 
-        ``in_forward``: the next forward pass waits for the results, where that is possible.
+        ``waits_in_forward``: the next forward pass waits for the results, where that is possible.
         """
         self.order = next_order()
         self.synchronized = False  # every .grad is the result, and of all gradients
@@ -77,7 +77,7 @@ class Rounds:
         self.span = PassSpan()
         self._passes_made = 0  # backward passes since the last exchange
         self.exchanges = 0  # ever
-        self._in_forward = in_forward
+        self._waits_in_forward = waits_in_forward
         self.deferred = Deferred(self._take, process_set)
         self.times: StepTimes | None = None  # while steps are measured
         self.arrival: list[str] | None = []  # parameters, as their first gradients came; None: they are known
@@ -104,7 +104,7 @@ class Rounds:
         if self.times is not None:
             self.times.gradient(slot.name)
         if not self._pass_is_open:
-            self.deferred.given_up.refuse()
+            self.deferred.aborted.refuse()
             self._pass_is_open = True
             self.span.begin()
             self.synchronized = False
@@ -178,7 +178,7 @@ class Rounds:
 
     def _may_defer(self) -> bool:
         return (
-            self._in_forward
+            self._waits_in_forward
             and all(bucket.started and not bucket.done for bucket in self._buckets)
             and can_defer(self._buckets)
         )
@@ -207,7 +207,7 @@ class Rounds:
 
     def synchronize(self) -> None:
         """Exchanges what has not been exchanged; after it every ``.grad`` is the result."""
-        self.deferred.given_up.refuse()
+        self.deferred.aborted.refuse()
         if self.synchronized:
             return
         self._end_pass()
@@ -242,14 +242,14 @@ class Rounds:
                 self._complete(bucket, is_as_noted=is_used)
         except (KeyboardInterrupt, TimeoutError) as error:
             if is_used and self.in_flight:
-                self.deferred.given_up.stopped_waiting(error)
+                self.deferred.aborted.record_interrupted_wait(error)
             raise
-        self.deferred.given_up.waited()
+        self.deferred.aborted.clear_interrupted_wait()
         self._passes_made = 0
         if any([bucket.on_shards is None for bucket in missing]):
             self.exchanges += 1
         if is_used and any([bucket.is_given_up for bucket in missing]):
-            raise self.deferred.given_up.spoiled()
+            raise self.deferred.aborted.error_of_remote_abort()
 
     def _complete(self, bucket: Bucket, is_as_noted: bool) -> None:
         bucket.point_as_noted() if is_as_noted else bucket.point()
@@ -267,11 +267,11 @@ class Rounds:
             bucket.wait()
         except (KeyboardInterrupt, TimeoutError) as error:
             if self.deferred.step_part is None:  # else it is stepped on when it is used next
-                self.deferred.given_up.stopped_waiting(error)
+                self.deferred.aborted.record_interrupted_wait(error)
             raise
         self._complete(bucket, is_as_noted=True)
         if bucket.is_given_up:
-            raise self.deferred.given_up.spoiled()
+            raise self.deferred.aborted.error_of_remote_abort()
 
     def _agree(self) -> None:
         """Which buckets are exchanged once more: those that have new gradients on any rank."""
@@ -317,7 +317,7 @@ class Rounds:
     def end(self) -> None:
         """A step has used the results."""
         self._groups.forget()
-        self.deferred.given_up.waited()
+        self.deferred.aborted.clear_interrupted_wait()
         self.synchronized = False
         for bucket in self._buckets:
             if bucket.arrivals.none_since_sum and bucket.done:
@@ -357,7 +357,7 @@ class Rounds:
 
     def abandon(self) -> None:
         """Ends an exchange that is under way, as the other ranks do; nobody uses its result."""
-        self.deferred.given_up.refuse_to_drop()
+        self.deferred.aborted.refuse_to_drop()
         if not has_failed() and any(b.on_shards is not None and (b.started or b.done) for b in self._buckets):
             raise BusyError(
                 "GB-O905 IN_FLIGHT: zero_grad() cannot drop gradients of backward(): shards have them and step on them "
@@ -424,7 +424,7 @@ def _end_exchange(rounds: Rounds, gives_up: bool) -> None:
 def end_unused(rounds: Rounds) -> None:
     """Before this rank joins: ends an exchange that no step has used. Others may step on its result."""
     if rounds.is_between_backward_and_step:
-        rounds.deferred.given_up.refuse_to_drop()
+        rounds.deferred.aborted.refuse_to_drop()
         _end_exchange(rounds, gives_up=rounds._pass_is_open)
         rounds.begin()
 

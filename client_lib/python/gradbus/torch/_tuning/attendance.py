@@ -1,4 +1,4 @@
-"""Searches wait while a rank has joined, as it measures nothing (../../horovod/_joining.py)."""
+"""Pauses a search while a rank is in Horovod's join(): that rank measures nothing (../../horovod/_joining.py)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ..._ops import Sum
 from ..._process_sets import ProcessSet, session_of
 
 
-class RankIsAway(Exception):
-    """A rank has joined. All ranks that have not come to the same place, and raise this."""
+class RankHasCalledJoin(Exception):
+    """A rank has no more data. All others raise this at the same place."""
 
 
 class Attendance:
-    """Of the ranks that exchange the gradients of one optimizer."""
+    """Counts the ranks that still exchange gradients of one optimizer, and so have not called join()."""
 
     def __init__(self, process_set: ProcessSet, number: int) -> None:
         """``number``: of the optimizer."""
         self._process_set = process_set
         self._name = f"attendance{number or ''}"
-        self.is_short = False  # a rank has joined, and not all have
+        self.is_short = False  # some ranks have called join(), and not all
 
     def require_all(self) -> None:
-        """Before exchanges that need every rank. Raises RankIsAway on all ranks alike.
+        """Before exchanges that need every rank. Raises RankHasCalledJoin on all ranks alike.
 
-        A rank that has joined adds zeros to sums, so a sum of ones counts the others.
+        A rank that has called join() adds zeros to sums, so a sum of ones counts the others.
         Nothing is sent where ranks cannot join.
         """
         session = session_of(self._process_set, "DistributedOptimizer")
@@ -35,4 +35,4 @@ class Attendance:
         one = torch.ones(1, dtype=torch.int32, device="cpu")
         self.is_short = int(allreduce(one, self._name, Sum, process_set=self._process_set)[0]) < session.size
         if self.is_short:
-            raise RankIsAway
+            raise RankHasCalledJoin

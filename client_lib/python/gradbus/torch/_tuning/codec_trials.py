@@ -20,7 +20,7 @@ from ..._ops import checked_compression, is_choice
 from ..._process_sets import ProcessSet, session_of
 from .._buckets.parameter_info import asked_compression, info_of
 from .codec_choice import parse_choice
-from .measured import Agreement, Measurement, layers_of_buckets, units_of, workload_of
+from .measured import Agreement, Measurement, layer_parameters_of, layers_of_buckets, workload_of
 from .plan_trials import Trials
 from .planning import Apply, StepPlan
 from .questions import ask_for_all, from_lowest
@@ -115,9 +115,9 @@ class CodecTrials:
         numbers: list[int] = []
 
         def complete() -> dict[str, Any]:
-            units = units_of(times, len(self._state.parameters))
-            question["workload"], order = workload_of(self._state.parameters, units, times, row)
-            question["now"], found = self._now(buckets, order, units)
+            layer_parameters = layer_parameters_of(times, len(self._state.parameters))
+            question["workload"], order = workload_of(self._state.parameters, layer_parameters, times, row)
+            question["now"], found = self._now(buckets, order, layer_parameters)
             numbers.extend(found)
             return question
 
@@ -164,10 +164,10 @@ class CodecTrials:
     # ---- question and answer
 
     def _now(
-        self, buckets: Sequence[Bucket], order: list[int], units: list[list[int]]
+        self, buckets: Sequence[Bucket], order: list[int], layer_parameters: list[list[int]]
     ) -> tuple[dict[str, Any], list[int]]:
         """The groups of layers that run now, and the bucket of each."""
-        found = layers_of_buckets(self._state, order, units)
+        found = layers_of_buckets(self._state, order, layer_parameters)
         dense = [at for at, (number, _) in enumerate(found) if not self._is_ours(buckets[number])]
         groups = [layers for _, layers in found]
         now = {"waits": self._state.exchange.waits, "groups": groups, "dense": dense}

@@ -45,7 +45,7 @@ class Agreement:
         return [float(value) for value in both]
 
     def slowest(self, seconds: float) -> float:
-        """The largest value of all ranks. Raises RankIsAway."""
+        """The largest value of all ranks. Raises RankHasCalledJoin."""
         self._attendance.require_all()
         return self._reduced([seconds], Max)[0]
 
@@ -72,7 +72,7 @@ class Agreement:
         return self._reduced(values, Max)
 
     def mean(self, times: StepTimes) -> Row:
-        """Of the ranks' medians. Raises RankIsAway."""
+        """Of the ranks' medians. Raises RankHasCalledJoin."""
         self._attendance.require_all()
         forward, backward, rest = times.medians()
         both = self._reduced([*forward, *backward, rest], Average)
@@ -133,10 +133,10 @@ class Measurement:
         self._steps = 0
 
 
-def layers_of_buckets(state: Any, order: list[int], units: list[list[int]]) -> list[tuple[int, list[int]]]:
+def layers_of_buckets(state: Any, order: list[int], layer_parameters: list[list[int]]) -> list[tuple[int, list[int]]]:
     """The number of each bucket and its layers, by the order of workload_of(). Each layer is in the first one only."""
     number_of = {name: number for number, ((name, _), _) in enumerate(state.parameters)}
-    layer_of = {number: layer for layer, unit in enumerate(order) for number in units[unit]}
+    layer_of = {number: layer for layer, index in enumerate(order) for number in layer_parameters[index]}
     found: list[tuple[int, list[int]]] = []
     seen: set[int] = set()
     for number, bucket in enumerate(state.exchange.buckets):
@@ -148,35 +148,35 @@ def layers_of_buckets(state: Any, order: list[int], units: list[list[int]]) -> l
     return found
 
 
-def units_of(times: StepTimes, count: int) -> list[list[int]]:
-    """Parameters in the order of arrival; several share a unit where there are very many."""
+def layer_parameters_of(times: StepTimes, count: int) -> list[list[int]]:
+    """The numbers of each layer's parameters, in the order of arrival. Where there are many, a layer has several."""
     order = [*times.arrival, *(n for n in range(count) if n not in set(times.arrival))]
     step = -(-len(order) // LAYERS_MAX)
     return [order[begin : begin + step] for begin in range(0, len(order), step)]
 
 
 def workload_of(
-    parameters: Parameters, units: list[list[int]], times: StepTimes, row: Row
+    parameters: Parameters, layer_parameters: list[list[int]], times: StepTimes, row: Row
 ) -> tuple[dict[str, Any], list[int]]:
-    """Layers in the order of the forward pass, and the unit of each layer."""
+    """Layers in the order of the forward pass, and the index of each layer."""
     forward, backward, rest = row
     place = {number: at for at, number in enumerate(times.forward_order)}
-    key = lambda unit: min(place.get(number, len(place)) for number in units[unit])  # noqa: E731
-    order = sorted(range(len(units)), key=key)
-    layers = [_layer(parameters, units[unit], forward, backward) for unit in order]
+    key = lambda index: min(place.get(number, len(place)) for number in layer_parameters[index])  # noqa: E731
+    order = sorted(range(len(layer_parameters)), key=key)
+    layers = [_layer(parameters, layer_parameters[index], forward, backward) for index in order]
     layers[0]["forward_us"] += rest
-    layer_of = {unit: layer for layer, unit in enumerate(order)}
-    backward_order = [layer_of[unit] for unit in range(len(units))]
+    layer_of = {index: layer for layer, index in enumerate(order)}
+    backward_order = [layer_of[index] for index in range(len(layer_parameters))]
     return {"name": "running job", "layers": layers, "backward_order": backward_order}, order
 
 
 def _layer(
-    parameters: Parameters, unit: list[int], forward: list[float], backward: list[float]
+    parameters: Parameters, numbers: list[int], forward: list[float], backward: list[float]
 ) -> dict[str, Any]:
-    (name, first), _ = parameters[unit[0]]
+    (name, first), _ = parameters[numbers[0]]
     dtype = str(first.dtype).replace("torch.", "")
-    elements = sum(real_count(parameters[number][0][1]) for number in unit)
+    elements = sum(real_count(parameters[number][0][1]) for number in numbers)
     return {
         "name": name[:80], "elements": elements, "dtype": DTYPES[PAIRS_OF.get(dtype, dtype)][0],
-        "forward_us": sum(forward[n] for n in unit), "backward_us": sum(backward[n] for n in unit),
+        "forward_us": sum(forward[n] for n in numbers), "backward_us": sum(backward[n] for n in numbers),
     }  # fmt: skip

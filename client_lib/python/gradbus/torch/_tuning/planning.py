@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..._layout import MATRIX_CODECS
-from .measured import Agreement, Measurement, layers_of_buckets, units_of, workload_of
+from .measured import Agreement, Measurement, layer_parameters_of, layers_of_buckets, workload_of
 from .plan_trials import Trials
 from .questions import ask_for_all, from_lowest
 from .step_times import Row, StepTimes
@@ -83,15 +83,15 @@ class Planning:
         row = self._agreement.mean(times)
         self.stop()
         question = self._question(row)
-        answer, units = self._ask(question, times)
+        answer, layer_parameters = self._ask(question, times)
         if "error" in answer:
             warnings.warn(f"gradbus: buckets stay as they are: {answer['error']}", stacklevel=5)
             return
         if not self._is_auto:
-            self._apply(optimizer, self._plan_of(answer, units))
+            self._apply(optimizer, self._plan_of(answer, layer_parameters))
             return
         slowest_us = answer["now_us"] * (1 + LOSS_MAX)
-        plans = [self._plan_of(one, units) for one in (answer, *answer["others"]) if one["us"] < slowest_us]
+        plans = [self._plan_of(one, layer_parameters) for one in (answer, *answer["others"]) if one["us"] < slowest_us]
         if plans:
             self.is_done = False
             self._trials = Trials([self._state.plan, *plans], self._apply, self._agreement.slowest)
@@ -124,25 +124,26 @@ class Planning:
         """The answer, and the parameters of each layer: the same on all ranks, from the lowest one."""
 
         def complete() -> dict[str, Any]:
-            units = units_of(times, len(self._state.parameters))
-            question["workload"], order = workload_of(self._state.parameters, units, times, question["times"])
-            groups = [layers for _, layers in layers_of_buckets(self._state, order, units)]
+            layer_parameters = layer_parameters_of(times, len(self._state.parameters))
+            parameters = self._state.parameters
+            question["workload"], order = workload_of(parameters, layer_parameters, times, question["times"])
+            groups = [layers for _, layers in layers_of_buckets(self._state, order, layer_parameters)]
             question["now"] = {"waits": self._state.exchange.waits, "groups": groups}
-            question["units"] = [units[unit] for unit in order]
-            return {key: value for key, value in question.items() if key not in ("times", "units")}
+            question["layer_parameters"] = [layer_parameters[index] for index in order]
+            return {key: value for key, value in question.items() if key not in ("times", "layer_parameters")}
 
         answer = ask_for_all(self._process_set, f"{self._prefix}/answer", complete)
         if "error" in answer:
             return answer, []
-        units = from_lowest(self._process_set, f"{self._prefix}/units", lambda: question["units"])
-        return answer, units
+        name = f"{self._prefix}/layer_parameters"
+        return answer, from_lowest(self._process_set, name, lambda: question["layer_parameters"])
 
-    def _plan_of(self, answer: dict[str, Any], units: list[list[int]]) -> StepPlan:
+    def _plan_of(self, answer: dict[str, Any], layer_parameters: list[list[int]]) -> StepPlan:
         names: list[str] = []
         group_of: dict[str, int] = {}
         for number, layers in enumerate(answer["groups"]):
             for layer in layers:
-                for parameter in units[layer]:
+                for parameter in layer_parameters[layer]:
                     name = self._state.parameters[parameter][0][0]
                     names.append(name)
                     group_of[name] = number

@@ -14,7 +14,7 @@ import warnings
 from typing import Any
 
 from ..._process_sets import session_of
-from .measured import Agreement, Measurement, units_of, workload_of
+from .measured import Agreement, Measurement, layer_parameters_of, workload_of
 from .step_times import StepTimes
 
 
@@ -61,8 +61,8 @@ class Recorder:
             recorded["network"] = agreement.exchange_cost("none")
         recorded["step_us"] = seconds * 1e6
         if session.rank == 0:
-            units = units_of(times, len(state.parameters))
-            workload, _ = workload_of(state.parameters, units, times, row)
+            layer_parameters = layer_parameters_of(times, len(state.parameters))
+            workload, _ = workload_of(state.parameters, layer_parameters, times, row)
             self._write({**workload, "name": "recorded job", "recorded": recorded})
 
     def _write(self, recording: dict[str, Any]) -> None:

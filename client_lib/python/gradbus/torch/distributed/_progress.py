@@ -43,7 +43,7 @@ class Progress:
 
     def __init__(self) -> None:
         self._works: dict[Unfinished, None] = {}
-        self._owed: dict[Unfinished, None] = {}  # they have ended, but not their futures
+        self._pending_futures: dict[Unfinished, None] = {}  # they have ended, but not their futures
         self._first = 0  # of the works in flight that the next look polls
         self._asleep = True
         self._wake = threading.Event()
@@ -60,23 +60,23 @@ class Progress:
         """Has ended. Does nothing if it is not known."""
         self._works.pop(work, None)
 
-    def owe(self, work: Unfinished) -> None:
-        """Has ended, but its future is not complete."""
-        self._owed[work] = None
+    def add_pending_future(self, work: Unfinished) -> None:
+        """Of work that has ended, but whose future is not complete."""
+        self._pending_futures[work] = None
         if self._asleep:
             self._awake()
 
-    def forgive(self, work: Unfinished) -> None:
+    def remove_pending_future(self, work: Unfinished) -> None:
         """Its future is complete."""
-        if self._owed:
-            self._owed.pop(work, None)
+        if self._pending_futures:
+            self._pending_futures.pop(work, None)
 
     def in_flight(self) -> list[Unfinished]:
         """In the order of their starts."""
         return list(self._works)
 
     def join(self, patience_s: float) -> None:
-        """Waits so long for the end of the thread, after process_ends was set."""
+        """Waits at most ``patience_s`` seconds for the end of the thread, after process_ends was set."""
         self._wake.set()
         if self._thread is not None:
             self._thread.join(patience_s)
@@ -93,7 +93,7 @@ class Progress:
         owed: set[Unfinished] = set()
         pause, idle = _PAUSE_S, 0
         while not process_ends.is_set():
-            if not self._works and not self._owed and not before:
+            if not self._works and not self._pending_futures and not before:
                 idle += 1
                 if idle < _IDLE_LOOKS:
                     time.sleep(_IDLE_PAUSE_S)
@@ -102,7 +102,7 @@ class Progress:
                     idle = 0
                 continue
             works = self.in_flight()
-            owed = self._pay({work for work in list(self._owed) if work in owed})
+            owed = self._pay({work for work in list(self._pending_futures) if work in owed})
             # A work that is new here is likely to be waited for at once.
             moved = self._look([work for work in works if work in before])
             pause = _PAUSE_S if moved or before != set(works) else min(2 * pause, _PAUSE_MAX_S)
@@ -130,14 +130,14 @@ class Progress:
     def _pay(self, again: set[Unfinished]) -> set[Unfinished]:
         """Completes futures that were owed at the last look, too. Returns those that are owed now."""
         for work in again:
-            if self._owed.pop(work, self) is None:
+            if self._pending_futures.pop(work, self) is None:
                 threading.Thread(target=work.complete_future, name="gradbus-future", daemon=True).start()
-        return set(self._owed)
+        return set(self._pending_futures)
 
     def _sleep(self) -> None:
         self._wake.clear()
         self._asleep = True
-        if not self._works and not self._owed and not process_ends.is_set():
+        if not self._works and not self._pending_futures and not process_ends.is_set():
             self._wake.wait()
         self._asleep = False
 

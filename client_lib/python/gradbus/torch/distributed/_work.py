@@ -88,7 +88,7 @@ class Work(_TorchWork):  # type: ignore[misc]
         if not self.end_if_over() and self.is_late():
             self._give_up(self._too_late(0))
             if self._done and self._triggers:
-                progress.owe(self)
+                progress.add_pending_future(self)
         return self._done
 
     def is_success(self) -> bool:
@@ -146,7 +146,7 @@ class Work(_TorchWork):  # type: ignore[misc]
             finally:
                 self._lock.release()
             if self._triggers and not elsewhere:
-                progress.owe(self)
+                progress.add_pending_future(self)
         if self._error is not None:
             self._members.unseen.discard(self)
             raise self._error
@@ -166,7 +166,7 @@ class Work(_TorchWork):  # type: ignore[misc]
             trigger = self._triggers.pop()
         except IndexError:
             return
-        progress.forgive(self)
+        progress.remove_pending_future(self)
         if not process_ends.is_set():
             trigger.set_result(None)
 
@@ -187,7 +187,7 @@ class Work(_TorchWork):  # type: ignore[misc]
         finally:
             self._lock.release()
         if self._done and self._triggers:
-            progress.owe(self)
+            progress.add_pending_future(self)
         return self._done
 
     def is_of(self, members: Members) -> bool:

@@ -12,8 +12,8 @@ from ... import _core
 from .slots import Slot
 
 
-class Noted:
-    """Of one bucket."""
+class GradientSnapshot:
+    """Finds out whether somebody has set or written to a ``.grad`` of one bucket since note()."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self._slots = slots
@@ -30,7 +30,7 @@ class Noted:
         return int(self.are_intact())
 
     def note(self) -> None:
-        """What there is now."""
+        """Records what each ``.grad`` is now."""
         self._is_by_slots = self._placed is None or not self._placed.note()
         if not self._is_by_slots:
             self.stays_in_place = True

@@ -1,4 +1,4 @@
-"""Steps that a rank has given up, by Ctrl-C, a deadline or an exception: where replicas would drift apart.
+"""Steps that a rank has aborted, by Ctrl-C, a deadline or an exception: where replicas would drift apart.
 
 Other ranks may have stepped on what this one dropped, or on the zeros that it sent in its place. Nobody would see that
 later, because replicas are compared in the first step only. So the rank that gave up is refused until it has taken the
@@ -16,23 +16,23 @@ from ..._process_sets import ProcessSet, session_of
 _RESTART = "on all ranks, broadcast the parameters and make a new optimizer, or restart the job"
 
 
-class GivenUp:
-    """Of one optimizer."""
+class AbortedSteps:
+    """What a rank has given up of one optimizer's steps, and what it may do therefore."""
 
     def __init__(self, process_set: ProcessSet) -> None:
         self._process_set = process_set
         self.wait = ""  # of this exchange: why this rank does not wait for it any more
         self._refusal = ""  # of all that comes
 
-    def stopped_waiting(self, error: BaseException) -> None:
+    def record_interrupted_wait(self, error: BaseException) -> None:
         """A wait ended without the result, which is still to be taken."""
         self.wait = _kind(error)
 
-    def waited(self) -> None:
+    def clear_interrupted_wait(self) -> None:
         """The result was taken."""
         self.wait = ""
 
-    def tear(self, error: BaseException) -> None:
+    def record_partial_step(self, error: BaseException) -> None:
         """This rank has stepped in part, and others wholly."""
         who = f"rank {session_of(self._process_set, 'step').rank}"
         self._refusal = (
@@ -40,7 +40,7 @@ class GivenUp:
             f"| next: {_RESTART}"
         )
 
-    def spoiled(self) -> BusyError:
+    def error_of_remote_abort(self) -> BusyError:
         """Another rank has given up the step whose result came. Nothing may go on."""
         self._refusal = (
             "GB-O905 IN_FLIGHT: another rank left backward() by an exception and gave up this step, whose gradients "
@@ -48,7 +48,7 @@ class GivenUp:
         )
         return BusyError(self._refusal)
 
-    def forgive(self) -> None:
+    def clear(self) -> None:
         """All ranks have the same parameters again."""
         self.wait = self._refusal = ""
 

@@ -35,7 +35,7 @@ _INSTEAD = "use allreduce_() on it, or pass a numpy array or torch tensor"
 _TENSOR = "pass a numpy array or torch tensor"
 
 
-class How:
+class ReductionArguments:
     """The arguments that all reductions have, checked, and the session they run in."""
 
     def __init__(
@@ -61,7 +61,7 @@ class How:
 class _Given(NamedTuple):
     """A tensor to be reduced, and its copy or view as it is sent."""
 
-    how: How
+    how: ReductionArguments
     framework: Framework
     tensor: Any
     source: Any
@@ -107,7 +107,7 @@ class _Given(NamedTuple):
         return self.framework.returned(self.finished(result), self.tensor)
 
 
-def _given(how: How, tensor: Any, what: str, instead: str = _TENSOR) -> _Given:
+def _given(how: ReductionArguments, tensor: Any, what: str, instead: str = _TENSOR) -> _Given:
     tensor = numbers_of(tensor, what, how.op is Average)
     framework = framework_or_refuse(tensor, what, instead)
     dtype = check_reducible(framework, tensor, how.op, what)
@@ -118,7 +118,7 @@ def _given(how: How, tensor: Any, what: str, instead: str = _TENSOR) -> _Given:
     return _Given(how, framework, tensor, source, scales)
 
 
-def allreduce_part(how: How, tensor: Any, name: str | None) -> Part:
+def allreduce_part(how: ReductionArguments, tensor: Any, name: str | None) -> Part:
     """Its result is a new tensor."""
     given = _given(how, tensor, what_is(how.verb, name), _INSTEAD)
     result = given.empty(given.source.shape)
@@ -126,7 +126,7 @@ def allreduce_part(how: How, tensor: Any, name: str | None) -> Part:
     return Part(request, lambda *_: given.returned(result), given.replay(Collective.ALLREDUCE, name))
 
 
-def allreduce_in_place_part(how: How, tensor: Any, name: str | None) -> Part:
+def allreduce_in_place_part(how: ReductionArguments, tensor: Any, name: str | None) -> Part:
     """Its result is the tensor."""
     what = what_is(how.verb, name)
     if framework_of(tensor) is None:
@@ -151,7 +151,7 @@ def put_back(framework: Framework | None, array: Any, tensor: Any) -> Any:
     return tensor
 
 
-def reduce_part(how: How, tensor: Any, name: str | None, root: int) -> Part:
+def reduce_part(how: ReductionArguments, tensor: Any, name: str | None, root: int) -> Part:
     """Its result is a new tensor on the root, else None."""
     given = _given(how, tensor, what_is(how.verb, name))
     is_root = how.session.rank == root
@@ -161,7 +161,7 @@ def reduce_part(how: How, tensor: Any, name: str | None, root: int) -> Part:
     return Part(request, lambda *_: given.returned(result) if is_root else None, replay)
 
 
-def reducescatter_part(how: How, tensor: Any, name: str | None) -> Part:
+def reducescatter_part(how: ReductionArguments, tensor: Any, name: str | None) -> Part:
     """Its result is a new tensor: this rank's rows."""
     what = what_is(how.verb, name)
     given = _given(how, tensor, what)
