@@ -7,6 +7,7 @@ that communication starts early. Slots begin at multiples of 64 bytes, as torch'
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -176,3 +177,11 @@ def _bucket_name(
 def cut_name(name: str, bytes_max: int = NAME_BYTES_MAX) -> str:
     """At most `bytes_max` bytes of UTF-8, cut between characters."""
     return name.encode()[:bytes_max].decode(errors="ignore")
+
+
+def layout_option(parameters: Sequence[tuple[str, tuple[int, ...]]]) -> str:
+    """Of the mode of a tensor on shards, which see by it that a snapshot holds other parameters of the same size.
+
+    ``parameters``: names and shapes, in the order of the tensor's slots.
+    """
+    return f",layout={zlib.crc32(repr(list(parameters)).encode()) % 0xFFFF + 1}"

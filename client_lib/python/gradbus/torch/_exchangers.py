@@ -22,6 +22,7 @@ from .._errors import (
 )
 from .._layout import DEFAULT_BUCKET_BYTES
 from .._modes.groups import is_local
+from .._modes.shard_modes import holds_parameters
 from .._optimizers import superseded
 from .._process_sets import ProcessSet, global_process_set, session_of
 from ._buckets.delay_compensation import compensation_of
@@ -35,7 +36,7 @@ from ._exchange.holders import sees_all_readers
 from ._modes.local_modes import LocalModes, LocalParameter
 from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
 from ._modes.own_states import make_equal
-from ._modes.shard_optimizers import holds_parameters, text_of, told_options, without_restore
+from ._modes.shard_optimizers import text_of, told_options, without_restore
 from ._names import regrouped
 from ._partial_step import steps_alone, without_hooks
 from ._schedules import DEFAULT, Schedule, planned_as, schedule_of, wants_plan, without_forward
