@@ -120,7 +120,7 @@ Result<ReadOptions> read_spec_options(std::string_view text,
   for (const SpecOption* option : known) {
     const auto [given, defaulted] =
         values.emplace(std::string(option->name), std::string(option->default_text));
-    if (defaulted || given->second == option->default_text) continue;
+    if (defaulted || (given->second == option->default_text && !option->kept)) continue;
     read.canonical += (read.canonical.empty() ? "" : ",") + given->first + "=" + given->second;
   }
   read.options = SpecOptions(std::move(values));

@@ -23,6 +23,7 @@ struct SpecOption {
   std::vector<std::string_view> choices = {};
   std::string_view sentence;
   bool whole = false;  // numbers: only whole ones
+  bool kept = false;   // if it is given with its default, the canonical text has it, too
 };
 
 // The options of one text, all present and valid.
@@ -42,7 +43,8 @@ class SpecOptions {
 
 struct ReadOptions {
   SpecOptions options;
-  std::string canonical;  // "ratio=0.1,ef=none": those that differ from their defaults, in order
+  // "ratio=0.1,ef=none": those that differ from their defaults and those kept, in order
+  std::string canonical;
 };
 
 // Reads what follows the colon, "" for nothing. kInvalid with what is wrong and what was meant.

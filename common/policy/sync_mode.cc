@@ -53,17 +53,20 @@ SpecOption layout_option() {
                       "tensor; a snapshot with another one is refused");
 }
 
+// Front ends ask whether a mode names its optimizer and learning rate, also with their defaults.
 std::vector<SpecOption> with_parameters(std::vector<SpecOption> options) {
   const std::vector<SpecOption> of_parameters = {
       {.name = "optimizer",
        .default_text = "sgd",
        .choices = {"sgd", "adam", "adamw", "adagrad", "lamb"},
-       .sentence = "what shards do with a gradient"},
+       .sentence = "what shards do with a gradient",
+       .kept = true},
       {.name = "lr",
        .default_text = "0.01",
        .min = 0,
        .max = 1e6,
-       .sentence = "learning rate until one comes with a gradient"},
+       .sentence = "learning rate until one comes with a gradient",
+       .kept = true},
       {.name = "momentum", .default_text = "0", .min = 0, .max = 1, .sentence = "of sgd"},
       {.name = "dampening", .default_text = "0", .min = 0, .max = 1, .sentence = "of sgd"},
       {.name = "nesterov",

@@ -41,6 +41,7 @@ def main() -> None:
 
     for images, labels in plain_digits.batches(arguments, gradbus.rank(), gradbus.size()):
         parameters, state = step(parameters, state, images, labels)
+    parameters = gradbus.flush(optimizer, parameters)  # the same on all ranks in any mode
     plain_digits.report(arguments, gradbus, parameters)
 
 

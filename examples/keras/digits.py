@@ -39,6 +39,7 @@ def main() -> None:
         images, labels, batch_size=len(parts[0][0]), shuffle=False, verbose=0,
         callbacks=[gradbus.callbacks.BroadcastGlobalVariablesCallback(), gradbus.callbacks.MetricAverageCallback()],
     )  # fmt: skip
+    optimizer.flush()  # the same variables on all ranks in any mode
     plain_digits.report(arguments, gradbus, dict(zip(("w1", "b1", "w2", "b2"), model.get_weights())))
 
 

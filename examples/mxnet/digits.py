@@ -39,6 +39,7 @@ def main() -> None:
             loss = loss_of(net(mx.nd.array(images)), mx.nd.array(labels))
         loss.backward()
         trainer.step(len(images))
+    trainer.flush()  # the same parameters on all ranks in any mode
     parameters = {}
     for number, layer in enumerate(net, 1):
         parameters[f"w{number}"] = layer.weight.data().asnumpy().T.copy()

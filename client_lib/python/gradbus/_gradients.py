@@ -3,7 +3,8 @@
 A front end gives the names, shapes and dtypes of its gradients once, and NumPy views of their memory in every
 step. Gradients of one dtype share registered tensors, as in ``gradbus.torch`` (``_layout.py``). The job's policy
 (``gradbus run --mode``, ``--compression``) is asked for each gradient by its name. Where its mode keeps gradients
-local, the front end hands over the parameters before and after each step (``_modes/arrays.py``).
+local, the front end hands over the parameters before and after each step (``_modes/arrays.py``). Where shards hold
+the parameters, it hands over both (``_modes/array_shards.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 
 from . import _core
 from ._data_movement import broadcast_, grouped_allgather
-from ._errors import BusyError, bad_argument
+from ._errors import bad_argument
 from ._layout import (
     COMPRESSED_ELEMENTS_MIN,
     DEFAULT_BUCKET_BYTES,
@@ -36,14 +37,13 @@ from ._layout import (
     plan_buckets,
     with_layout,
 )
-from ._modes.groups import is_local
+from ._modes.exchange_guard import ExchangeGuard
+from ._modes.kinds import ModeKind, is_local, is_on_shards
 from ._modes.memory import memory_of
 from ._objects import compare_lists
 from ._ops import Average, ReduceOp, Sum, checked_compression, checked_factor, checked_op, is_choice
 from ._process_sets import ProcessSet, global_process_set, session_of
 from ._reductions import allreduce_
-
-_SYNC, _DELAYED, _PS_SYNC = 1, 2, 6  # gradbus_mode_kind
 
 
 class Gradient(NamedTuple):
@@ -116,23 +116,37 @@ def compression_of(gradient: Gradient, settings: Settings, session: _core.Sessio
 def mode_of(gradient: Gradient, settings: Settings, session: _core.Session) -> _core.Mode:
     """As the job's policy has it. Raises InvalidError where this front end cannot carry it out."""
     mode = session.mode_for(gradient.name, gradient.elements, max(1, len(gradient.shape)))
-    if mode.kind in (_SYNC, _PS_SYNC) or (mode.kind == _DELAYED and not mode.dc):
-        return mode
-    if not is_local(mode):
+    if keeps_gradients(mode):
+        _check_parameter(gradient, settings, mode)
+    elif mode.kind == ModeKind.DELAYED and mode.dc:
         raise bad_argument(
             f"gradient '{gradient.name}': mode {mode.text} is implemented for PyTorch only",
             "use another mode with this framework, such as delayed:k=1 or ps:sync, or gradbus.torch",
         )
+    return mode
+
+
+def keeps_gradients(mode: _core.Mode) -> bool:
+    """Gradients are not exchanged: ranks exchange parameters, or shards hold these and step."""
+    return is_local(mode) or is_on_shards(mode)
+
+
+def _check_parameter(gradient: Gradient, settings: Settings, mode: _core.Mode) -> None:
     if not settings.has_parameters:
+        does = "exchanges parameters" if is_local(mode) else "keeps parameters on shards"
         raise bad_argument(
-            f"gradient '{gradient.name}': mode {mode.text} exchanges parameters, and here Gradbus sees gradients only",
+            f"gradient '{gradient.name}': mode {mode.text} {does}, and here Gradbus sees gradients only",
             "use the distributed optimizer of gradbus.keras, gradbus.jax or gradbus.mxnet, or mode sync",
         )
-    if settings.op is not Average:
+    if is_local(mode) and settings.op is not Average:
         raise bad_argument(
             f"gradient '{gradient.name}': mode {mode.text} with op={settings.op.name}", "pass op=gradbus.Average"
         )
-    return mode
+    if is_on_shards(mode) and gradient.dtype != "float32":
+        raise bad_argument(
+            f"parameter '{gradient.name}' has dtype {gradient.dtype}, and shards step on float32 (mode {mode.text})",
+            "make it float32, or give it mode ps:sync in a policy",
+        )
 
 
 def info_of(gradient: Gradient, settings: Settings, session: _core.Session) -> ParameterInfo:
@@ -201,7 +215,7 @@ class GradientExchange:
 
     def __init__(self, gradients: Sequence[Gradient], prefix: str, settings: Settings) -> None:
         session = session_of(settings.process_set, "exchange of gradients")
-        stays = [is_local(mode_of(gradient, settings, session)) for gradient in gradients]
+        stays = [keeps_gradients(mode_of(gradient, settings, session)) for gradient in gradients]
         self._local = [number for number, is_here in enumerate(stays) if is_here]
         shared = [(number, gradient) for number, gradient in enumerate(gradients) if not stays[number]]
         infos = [info_of(gradient, settings, session) for _, gradient in shared]
@@ -214,27 +228,17 @@ class GradientExchange:
         ]
         cores = session.register_buckets(specs)
         self._buckets = [_Bucket(core, plan, shared) for core, plan in zip(cores, plans)]
-        self._named = f"rank {session.rank} gave up an exchange of the gradients of '{prefix}'"
-        self._given_up = ""  # why, from the first start of a step to its end
-        self._lock = threading.Lock()
+        self._guard = ExchangeGuard(
+            f"rank {session.rank} gave up an exchange of the gradients of '{prefix}'",
+            "broadcast the parameters and make a new optimizer (or a tape with a new name)",
+        )
 
     def run(self, given: Sequence[Any], results: Sequence[Any]) -> None:
         """``results``: writable arrays of the gradients' shapes and dtypes; they may be ``given`` themselves."""
-        with self._lock:
-            if self._given_up:
-                raise BusyError(
-                    f"GB-O905 IN_FLIGHT: {self._named} ({self._given_up}); others may have stepped on it | next: on "
-                    "all ranks, broadcast the parameters and make a new optimizer (or a tape with a new name), or "
-                    "restart the job"
-                )
+        with self._guard.turn():
             arrays = [np.asarray(array) for array in given]  # reading may fail: before others can have a part of it
-            self._given_up = "interrupted"
-            try:
+            with self._guard.exchange():
                 self._exchange(arrays, results)
-            except BaseException as error:
-                self._given_up = f"{type(error).__name__} {getattr(error, 'id', '')}".rstrip()
-                raise
-            self._given_up = ""
 
     def _exchange(self, arrays: Sequence[Any], results: Sequence[Any]) -> None:
         for bucket in self._buckets:

@@ -218,3 +218,11 @@ def with_layout(text: str, named: Sequence[tuple[str, Any]]) -> str:
     facts = "".join(f"{name} {tuple(array.shape)}," for name, array in named)
     digest = f"#{zlib.crc32(facts.encode()):08x}"
     return cut_name(text, NAME_BYTES_MAX - len(digest)) + digest
+
+
+def layout_option(parameters: Sequence[tuple[str, tuple[int, ...]]]) -> str:
+    """Of the mode of a tensor on shards, which see by it that a snapshot holds other parameters of the same size.
+
+    ``parameters``: names and shapes, in the order of the tensor's slots.
+    """
+    return f",layout={zlib.crc32(repr(list(parameters)).encode()) % 0xFFFF + 1}"

@@ -93,3 +93,12 @@ def test_modes_and_codecs_of_the_launcher(tmp_path, example):
     assert difference(summed, one) <= 1e-5
     result = run([*gradbus_run(2, "--compression", "bf16"), *command_of(example, rounded, *SHORT)], **backend)
     assert 1e-5 < difference(rounded, one) < 0.1 and abs(result["accuracy"] - alone["accuracy"]) < 0.02
+
+
+@pytest.mark.parametrize("example", ["jax", "keras", "mxnet"])
+def test_shards_step_for_frameworks(tmp_path, example):
+    """What a framework does not tell is in the mode."""
+    backend = {"KERAS_BACKEND": "jax"} if example == "keras" else {}
+    words = ["--shards", "1", "--mode", "ps:ssp,max_staleness=2,optimizer=sgd,momentum=0.9,lr=0.05"]
+    result = run([*gradbus_run(2, *words), *command_of(example, tmp_path / "2.npz", "--lr", "0.05")], **backend)
+    assert result["accuracy"] >= 0.95 and result["ranks_identical"]

@@ -172,6 +172,12 @@ TEST(SyncMode, LambKeepsTensorsWhole) {
             "ps:async,optimizer=adam");
 }
 
+// Expect: a front end sees whether its user named the optimizer and the rate, also the defaults.
+TEST(SyncMode, KeepsTheNamedOptimizerAndRate) {
+  EXPECT_EQ(parse_mode("ps:async,lr=0.010,optimizer=sgd,momentum=0").value().canonical,
+            "ps:async,optimizer=sgd,lr=0.01");
+}
+
 TEST(SyncMode, DelayCompensation) {
   const SyncMode plain = parse_mode("delayed:k=2").value();
   EXPECT_EQ(plain.dc, 0);

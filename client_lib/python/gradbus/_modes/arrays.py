@@ -10,25 +10,34 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._errors import BusyError
 from .._gradients import Exchanges, Gradient, Settings, bfloat16, broadcast_arrays, info_of, mode_of
 from .._layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
 from .._ops import Average
 from .._process_sets import lowest_rank, session_of
 from .._watch import wait_for
 from .averaging import Averaging
-from .groups import Groups, by_mode, is_local
+from .exchange_guard import ExchangeGuard
+from .groups import Groups, by_mode
+from .kinds import is_local
 from .local_steps import LocalSteps
 from .memory import memory_of
 
 if TYPE_CHECKING:
     from .. import _core
+
+
+def guard_of_parameters(prefix: str) -> ExchangeGuard:
+    """For the exchanges of the parameters of one optimizer."""
+    return ExchangeGuard(
+        f"an exchange of the parameters of '{prefix}' was given up",
+        "broadcast the parameters and make a new optimizer",
+    )
+
 
 class ArraySlot:
     """A parameter's place in a bucket, and in private vectors of the same layout."""
@@ -42,6 +51,16 @@ class ArraySlot:
     def of(self, vector: Any) -> Any:
         """This parameter's elements, in its shape."""
         return vector[self._range].reshape(self._shape)
+
+
+def slots_of(plan: BucketPlan, numbers: Sequence[int], parameters: Sequence[Gradient]) -> list[ArraySlot]:
+    """``numbers``: those of the planned ones among the parameters."""
+    slots = []
+    for place in plan.slots:
+        number = numbers[place.index]
+        one = parameters[number]
+        slots.append(ArraySlot(one.name, number, one.shape, place.offset, place.count))
+    return slots
 
 
 class ArrayBucket:
@@ -201,11 +220,8 @@ class _Registers:
         return dataclasses.replace(info, dtype=dtype, mode="sync", compression=codec, columns=columns)
 
     def _slots(self, plan: BucketPlan, parameters: Sequence[tuple[str, int]]) -> list[ArraySlot]:
-        slots = []
-        for place in plan.slots:
-            name, number = parameters[place.index]
-            slots.append(ArraySlot(name, number, self._parameters[number].shape, place.offset, place.count))
-        return slots
+        numbers = [number for _, number in parameters]
+        return slots_of(plan, numbers, self._parameters)
 
     def outer(self, bucket: ArrayBucket, mode: _core.Mode) -> ArrayOuterBucket:
         """For localsgd and diloco."""
@@ -232,8 +248,7 @@ class ArrayModes:
         self._parameters = parameters
         self._process_set = settings.process_set
         self._prefix = prefix
-        self._lock = threading.Lock()
-        self._given_up = ""  # why, from the beginning of an exchange to its end
+        self._guard = guard_of_parameters(prefix)
         maker: Groups[ArrayOuterBucket] = Groups(
             prefix, settings.process_set, _Registers(parameters, settings, self._arrays))
         self._stepping: list[LocalSteps[ArrayOuterBucket]] = []
@@ -258,22 +273,11 @@ class ArrayModes:
         self._run(given, results, self._flush)
 
     def _run(self, given: Sequence[Any], results: Sequence[Any], exchange: Callable[[], None]) -> None:
-        with self._lock:
-            if self._given_up:
-                raise BusyError(
-                    f"GB-O905 IN_FLIGHT: an exchange of the parameters of '{self._prefix}' was given up "
-                    f"({self._given_up}); others may have gone on | next: on all ranks, broadcast the parameters and "
-                    "make a new optimizer, or restart the job"
-                )
+        with self._guard.turn():
             for own, array in zip(self._arrays, given):
                 np.copyto(own, np.asarray(array))
-            self._given_up = "interrupted"
-            try:
+            with self._guard.exchange():
                 exchange()
-            except BaseException as error:
-                self._given_up = f"{type(error).__name__} {getattr(error, 'id', '')}".rstrip()
-                raise
-            self._given_up = ""
             for own, result in zip(self._arrays, results):
                 np.copyto(result, own)
 
@@ -324,18 +328,19 @@ def local_numbers(parameters: Sequence[Gradient], prefix: str, settings: Setting
 
 def before_step(named: Sequence[tuple[str, Any]], prefix: str, settings: Settings, results: Sequence[Any]) -> None:
     """``named``: the parameters of local_numbers(). Writes those to step from to ``results``."""
-    _MODES.of(prefix, settings, _described(named)).before_step([array for _, array in named], results)
+    _MODES.of(prefix, settings, described(named)).before_step([array for _, array in named], results)
 
 
 def after_step(named: Sequence[tuple[str, Any]], prefix: str, settings: Settings, results: Sequence[Any]) -> None:
     """``named``: the parameters of local_numbers(), after the step. Writes those to go on from to ``results``."""
-    _MODES.of(prefix, settings, _described(named)).after_step([array for _, array in named], results)
+    _MODES.of(prefix, settings, described(named)).after_step([array for _, array in named], results)
 
 
 def flush(named: Sequence[tuple[str, Any]], prefix: str, settings: Settings, results: Sequence[Any]) -> None:
     """``named``: the parameters of local_numbers(). Writes those of all ranks to ``results``."""
-    _MODES.of(prefix, settings, _described(named)).flush([array for _, array in named], results)
+    _MODES.of(prefix, settings, described(named)).flush([array for _, array in named], results)
 
 
-def _described(named: Sequence[tuple[str, Any]]) -> list[Gradient]:
+def described(named: Sequence[tuple[str, Any]]) -> list[Gradient]:
+    """What an exchange of these arrays depends on."""
     return [Gradient(name, tuple(array.shape), str(array.dtype)) for name, array in named]

@@ -12,21 +12,15 @@ from .._process_sets import ProcessSet, session_of
 from .agreement import Agreement, EqualSteps
 from .averaging import Averaging, Circle
 from .gossip import PairSessions, pair_of, topology_of
+from .kinds import ModeKind
 from .local_steps import LocalSteps, OuterBucket, split_by_bytes
 
 if TYPE_CHECKING:
     from .. import _core
 
-AVERAGING, LOCALSGD, DILOCO, GOSSIP = 3, 4, 5, 10  # as gradbus_mode_kind
-
 Parameter = tuple[str, Any]  # its name, and what the framework has
 Outer = TypeVar("Outer", bound=OuterBucket)
 Made = TypeVar("Made", bound=OuterBucket, covariant=True)
-
-
-def is_local(mode: _core.Mode) -> bool:
-    """Parameters are exchanged, not gradients."""
-    return mode.kind in (AVERAGING, LOCALSGD, DILOCO, GOSSIP)
 
 
 def by_mode(parameters: Sequence[tuple[Any, _core.Mode]]) -> list[list[tuple[Any, _core.Mode]]]:
@@ -76,7 +70,7 @@ class Groups(Generic[Outer]):
         """Waits for the other ranks. Raises InvalidError and MismatchError."""
         session = session_of(self._process_set, "DistributedOptimizer")
         prefix = f"{self._prefix}.{next(self._numbers)}"
-        if mode.kind in (AVERAGING, GOSSIP):
+        if mode.kind in (ModeKind.AVERAGING, ModeKind.GOSSIP):
             return self._averaging(parameters, mode, prefix, session)
         return self._local_steps(parameters, mode, prefix, session)
 
@@ -99,12 +93,12 @@ class Groups(Generic[Outer]):
     def _averaging(
         self, parameters: Sequence[Parameter], mode: _core.Mode, prefix: str, session: _core.Session
     ) -> Averaging:
-        if mode.kind == GOSSIP:
+        if mode.kind == ModeKind.GOSSIP:
             self._refuse_compression(parameters, mode, session)
         # Dense: a mean of parameters that leaves most of them out would be none.
         everyone = self._framework.register(parameters, prefix, session, False)
         agreement = Agreement(session, cut_name(f"{prefix}/rounds"), 2)
-        if mode.kind == AVERAGING:
+        if mode.kind == ModeKind.AVERAGING:
             return Averaging(everyone, lambda _: [everyone], 1.0, mode, agreement)
         topology = topology_of(mode, session.size)
         if self._pairs is None:

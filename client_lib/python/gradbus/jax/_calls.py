@@ -21,6 +21,7 @@ from .._differentiable import allgather, alltoall, reducescatter
 from .._errors import bad_argument
 from .._gradients import EXCHANGES, Gradient, Settings
 from .._handles import standing_for_main_thread
+from .._modes.array_shards import step_on_shards
 from .._modes.arrays import after_step, before_step
 from .._ops import Average, ReduceOp
 from .._parts import name_in_group
@@ -158,6 +159,16 @@ def _move_parameters(
     what(list(zip(operation["names"], inputs)), operation["of"], settings, outputs)
 
 
+def _step_on_shards(operation: dict[str, Any], inputs: list[Any], outputs: list[Any], process_set: ProcessSet) -> None:
+    """``inputs``: gradients, the parameters that they were computed with, and a learning rate that the mode has not."""
+    names, op = operation["names"], ReduceOp(operation["op"])
+    settings = Settings(
+        op, operation["compression"], process_set, operation["bucket_bytes"], has_parameters=True)
+    rate = float(inputs[2 * len(names)]) if operation["has_rate"] else None
+    parameters = inputs[len(names) : 2 * len(names)]
+    step_on_shards(list(zip(names, inputs)), parameters, rate, operation["of"], settings, outputs)
+
+
 _VERBS = {
     "allreduce": _allreduce,
     "broadcast": _broadcast,
@@ -167,4 +178,5 @@ _VERBS = {
     "exchange": _exchange,
     "before_step": functools.partial(_move_parameters, before_step),
     "after_step": functools.partial(_move_parameters, after_step),
+    "step_on_shards": _step_on_shards,
 }

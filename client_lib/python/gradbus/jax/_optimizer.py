@@ -12,8 +12,10 @@ import numpy as np
 from .._errors import bad_argument
 from .._gradients import Gradient, Settings, broadcast_arrays, new_prefix, settings_of, unique_names
 from .._layout import DEFAULT_BUCKET_BYTES
+from .._modes.array_shards import flush_shards, name_optimizer_error, parameters_on_shards
 from .._modes.arrays import flush as flush_arrays
 from .._modes.arrays import local_numbers
+from .._modes.kinds import said_in
 from .._ops import Average
 from .._process_sets import ProcessSet, global_process_set
 from ._calls import text_of
@@ -29,15 +31,33 @@ def _named_leaves(tree: Tree) -> tuple[list[str], list[Any], Any]:
 
 
 def parameters_named(
-    is_after: bool, names: Sequence[str], arrays: Sequence[Any], prefix: str, settings: Settings
+    is_after: bool, names: Sequence[str], arrays: Sequence[Any], prefix: str, settings: Settings, behind: Any = ()
 ) -> list[Any]:
-    """Parameters whose gradients stay local, before or after a step: what to go on from; one call of XLA."""
+    """Parameters whose gradients stay local, before or after a step: what to go on from; one call of XLA.
+
+    ``behind``: results of the call that XLA performs first, on all ranks alike.
+    """
     verb = "after_step" if is_after else "before_step"
     text = text_of(
         verb, settings.process_set, name=f"{prefix}/{verb}", of=prefix, names=list(names),
         compression=settings.compression, bucket_bytes=settings.bucket_bytes,
     )  # fmt: skip
-    return call(text, arrays)
+    return call(text, [*arrays, *behind[:1]])
+
+
+def stepped_on_shards(
+    names: Sequence[str], gradients: Sequence[Any], arrays: Sequence[Any], rate: Any, prefix: str, settings: Settings
+) -> list[Any]:
+    """Parameters that shards hold, after their step on these results of exchange_named(); one call of XLA.
+
+    ``rate``: an array without axes; None: the mode has it.
+    """
+    text = text_of(
+        "step_on_shards", settings.process_set, name=f"{prefix}/step_on_shards", of=prefix, names=list(names),
+        op=int(settings.op), compression=settings.compression, bucket_bytes=settings.bucket_bytes,
+        has_rate=rate is not None,
+    )  # fmt: skip
+    return call(text, [*gradients, *arrays, *([] if rate is None else [rate])])
 
 
 def exchange_named(names: Sequence[str], arrays: Sequence[Any], prefix: str, settings: Settings) -> list[Any]:
@@ -65,41 +85,81 @@ def exchange_gradients(gradients: Tree, name: str, op: int = Average, **options:
     return _exchanged(gradients, name, settings_of("exchange_gradients", op, **options))
 
 
+def _described(tree: Tree) -> tuple[list[str], list[Any], Any, list[Gradient]]:
+    names, leaves, structure = _named_leaves(tree)
+    described = [Gradient(name, tuple(leaf.shape), str(leaf.dtype)) for name, leaf in zip(names, leaves)]
+    return names, leaves, structure, described
+
+
+def _numbers_on_shards(described: Sequence[Gradient], prefix: str, settings: Settings) -> list[int]:
+    """Numbers of the parameters that shards hold."""
+    found = parameters_on_shards(described, prefix, settings)
+    for text in found.values():
+        if not {"optimizer", "lr"} <= said_in(text):
+            raise name_optimizer_error("optax does not tell shards how to step", text, "lr=0.001")
+    return list(found)
+
+
 class _Parameters:
     """Those of one update(), where the mode keeps gradients local. Optax returns updates: differences to ``params``."""
 
     def __init__(self, gradients: Tree, params: Tree, prefix: str, settings: Settings) -> None:
-        names, leaves, _ = _named_leaves(gradients)
-        described = [Gradient(name, tuple(leaf.shape), str(leaf.dtype)) for name, leaf in zip(names, leaves)]
-        self._chosen = local_numbers(described, prefix, settings)
-        self._names = [names[number] for number in self._chosen]
+        self._names, _, _, described = _described(gradients)
+        self._moving = local_numbers(described, prefix, settings)
+        self._shard_numbers = _numbers_on_shards(described, prefix, settings)
         self._params = params
         self._prefix = prefix
         self._settings = settings
-        if self._chosen and params is None:
+        chosen = [*self._moving, *self._shard_numbers]
+        if chosen and params is None:
             raise bad_argument(
-                f"update() without parameters, and the mode of '{self._names[0]}' exchanges parameters",
+                f"update() without parameters, and the mode of '{self._names[chosen[0]]}' exchanges parameters",
                 "call optimizer.update(gradients, state, params)",
             )
 
     def before_step(self) -> Tree:
         """The parameters to step from."""
-        return self._moved(False, self._params) if self._chosen else self._params
+        return _replaced(self._params, self._moving, self._moved(False, self._params))
 
-    def after_step(self, begin: Tree, updates: Tree) -> Tree:
-        """The updates that lead from the given parameters to those to go on from."""
-        if not self._chosen:
+    def updates(self, begin: Tree, exchanged: Tree, updates: Tree) -> Tree:
+        """The updates that lead from the given parameters to those to go on from.
+
+        ``begin``: before_step(); ``updates``: those of optax from there, on the exchanged gradients.
+        """
+        if not self._moving and not self._shard_numbers:
             return updates
         stepped = jax.tree_util.tree_map(lambda value, update: value + update.astype(value.dtype), begin, updates)
-        return jax.tree_util.tree_map(lambda to, given: to - given, self._moved(True, stepped), self._params)
+        of_shards = self._stepped_on_shards(exchanged)
+        stepped = _replaced(stepped, self._shard_numbers, of_shards)
+        stepped = _replaced(stepped, self._moving, self._moved(True, stepped, of_shards))
+        chosen = [*self._moving, *self._shard_numbers]
+        given, made = jax.tree_util.tree_leaves(self._params), jax.tree_util.tree_leaves(stepped)
+        return _replaced(updates, chosen, [made[number] - given[number] for number in chosen])
 
-    def _moved(self, is_after: bool, params: Tree) -> Tree:
-        leaves, structure = jax.tree_util.tree_flatten(params)
-        chosen = [leaves[number] for number in self._chosen]
-        made = parameters_named(is_after, self._names, chosen, self._prefix, self._settings)
-        for number, array in zip(self._chosen, made):
-            leaves[number] = array
-        return jax.tree_util.tree_unflatten(structure, leaves)
+    def _stepped_on_shards(self, exchanged: Tree) -> list[Any]:
+        if not self._shard_numbers:
+            return []
+        names, gradients, params = (
+            [leaves[number] for number in self._shard_numbers]
+            for leaves in (self._names, *map(jax.tree_util.tree_leaves, (exchanged, self._params)))
+        )
+        return stepped_on_shards(names, gradients, params, None, self._prefix, self._settings)
+
+    def _moved(self, is_after: bool, params: Tree, behind: Sequence[Any] = ()) -> list[Any]:
+        if not self._moving:
+            return []
+        leaves = jax.tree_util.tree_leaves(params)
+        names = [self._names[number] for number in self._moving]
+        arrays = [leaves[number] for number in self._moving]
+        return parameters_named(is_after, names, arrays, self._prefix, self._settings, behind)
+
+
+def _replaced(tree: Tree, numbers: Sequence[int], values: Sequence[Any]) -> Tree:
+    """The tree with other leaves in these places."""
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    for number, value in zip(numbers, values):
+        leaves[number] = value
+    return jax.tree_util.tree_unflatten(structure, leaves)
 
 
 def distributed(
@@ -140,35 +200,38 @@ def distributed(
     def update(gradients: Tree, state: Any, params: Tree = None, **extra: Any) -> Any:
         parameters = _Parameters(gradients, params, prefix, settings)
         begin = parameters.before_step()
-        updates, state = inner.update(_exchanged(gradients, prefix, settings), state, begin, **extra)
-        return parameters.after_step(begin, updates), state
+        exchanged = _exchanged(gradients, prefix, settings)
+        updates, state = inner.update(exchanged, state, begin, **extra)
+        return parameters.updates(begin, exchanged, updates), state
 
     update.gradbus = (prefix, settings)  # type: ignore[attr-defined]
     return optax.GradientTransformationExtraArgs(inner.init, update)
 
 
 def flush(optimizer: Any, params: Tree) -> Tree:
-    """In modes that exchange parameters: those of all ranks, the same bits on each. Call it outside ``jax.jit``.
+    """In modes that exchange parameters or have them on shards: those of all ranks, the same bits on each.
 
     Args:
         optimizer: what distributed() returned.
         params: this rank's parameters after a step.
 
-    All ranks call it. In other modes it returns ``params``. Raises InvalidError, MismatchError, PeerLostError,
-    TimeoutError.
+    All ranks call it, outside ``jax.jit``. In other modes it returns ``params``. Raises InvalidError, MismatchError,
+    PeerLostError, TimeoutError.
     """
     known = getattr(getattr(optimizer, "update", None), "gradbus", None)
     if known is None:
         raise bad_argument("flush: this is not what distributed() returned", "pass that, not a wrapper of it")
     prefix, settings = known
-    names, leaves, structure = _named_leaves(params)
-    described = [Gradient(name, tuple(leaf.shape), str(leaf.dtype)) for name, leaf in zip(names, leaves)]
-    chosen = local_numbers(described, prefix, settings)
-    arrays = [np.array(leaves[number]) for number in chosen]
-    if chosen:
-        flush_arrays(list(zip([names[number] for number in chosen], arrays)), prefix, settings, arrays)
-    for number, array in zip(chosen, arrays):
-        leaves[number] = jax.device_put(array, getattr(leaves[number], "sharding", None))
+    names, leaves, structure, described = _described(params)
+    for numbers, what in (
+        (local_numbers(described, prefix, settings), flush_arrays),
+        (_numbers_on_shards(described, prefix, settings), flush_shards),
+    ):
+        arrays = [np.array(leaves[number]) for number in numbers]
+        if numbers:
+            what([(names[number], array) for number, array in zip(numbers, arrays)], prefix, settings, arrays)
+        for number, array in zip(numbers, arrays):
+            leaves[number] = jax.device_put(array, getattr(leaves[number], "sharding", None))
     return jax.tree_util.tree_unflatten(structure, leaves)
 
 

@@ -47,6 +47,8 @@ def _results(operation: dict[str, Any], arrays: Sequence[Any]) -> list[jax.Shape
         rows, *rest = shapes[0]
         is_gather = operation["verb"] == "allgather"
         shapes = [(rows * session.size if is_gather else rows_of_rank(rows, session), *rest)]
+    if operation["verb"] in ("after_step", "step_on_shards"):
+        shapes = shapes[: len(operation["names"])]
     return [jax.ShapeDtypeStruct(shape, array.dtype) for shape, array in zip(shapes, arrays)]
 
 

@@ -56,7 +56,7 @@ def text_at_place(rule_context: Any, text: str) -> str:
     operation = _calls.parsed(text)
     program.places[operation["name"]] += 1
     number = program.places[operation["name"]]
-    if number > 1 and operation["verb"] in ("before_step", "after_step"):
+    if number > 1 and operation["verb"] in ("before_step", "after_step", "step_on_shards"):
         raise bad_argument(
             f"a program makes several steps of '{operation['of']}', whose mode exchanges parameters",
             "compile one step, or make the steps in jax.lax.scan without unrolling",

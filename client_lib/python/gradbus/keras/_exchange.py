@@ -13,8 +13,10 @@ import numpy as np
 
 from .._errors import GradbusError, bad_argument
 from .._gradients import Gradient, Settings, exchange, unique_names
+from .._modes.array_shards import flush_shards, parameters_on_shards, restart_shards
 from .._modes.arrays import after_step, before_step, flush, local_numbers
 from .._process_sets import session_of
+from . import _shards
 
 # gradients, names, prefix, settings, sparse_as_dense -> gradients
 Backend = Callable[[Sequence[Any], Sequence[str], str, Settings, bool], Sequence[Any]]
@@ -59,8 +61,10 @@ def _bfloat16() -> Any:
 _BACKENDS: dict[str, Backend] = {"tensorflow": _on_tensorflow, "jax": _on_jax, "torch": _on_torch}
 
 
-def _parameters_by_backend(is_after: bool, values: list[Any], names: list[str], prefix: str, settings: Settings) -> Any:
-    """What arrays.before_step() or after_step() makes of them."""
+def _parameters_by_backend(
+    is_after: bool, values: list[Any], names: list[str], prefix: str, settings: Settings, behind: Sequence[Any]
+) -> Any:
+    """What arrays.before_step() or after_step() makes of them. JAX performs the call that made ``behind`` first."""
     if keras.backend.backend() == "tensorflow":
         from ..tensorflow._exchange import exchange_parameters
 
@@ -68,7 +72,7 @@ def _parameters_by_backend(is_after: bool, values: list[Any], names: list[str], 
     if keras.backend.backend() == "jax":
         from ..jax._optimizer import parameters_named
 
-        return parameters_named(is_after, names, values, prefix, settings)
+        return parameters_named(is_after, names, values, prefix, settings, behind)
     return _run_on_torch(after_step if is_after else before_step, values, names, prefix, settings)
 
 
@@ -131,6 +135,19 @@ def scaled(gradient: Any, factor: float) -> Any:
     if type(gradient).__name__ == "IndexedSlices":
         return type(gradient)(gradient.values * factor, gradient.indices, gradient.dense_shape)
     return gradient * factor
+
+
+def _dense(gradient: Any) -> Any:
+    """A gradient that is no tf.IndexedSlices."""
+    if type(gradient).__name__ != "IndexedSlices":
+        return gradient
+    import tensorflow as tf
+
+    return tf.convert_to_tensor(gradient)
+
+
+def _arrays_of(variables: Sequence[Any]) -> list[Any]:
+    return [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
 
 
 def is_distributed(optimizer: Any) -> bool:
@@ -197,33 +214,83 @@ class OptimizerExchange:
         own = self.local_variables | set(map(id, weights))
         return [number for number, variable in enumerate(variables) if id(variable) not in own]
 
-    def exchanged_as_parameters(self, variables: Sequence[Any]) -> dict[str, Any]:
-        """Those whose gradients stay local, by the names that their gradients have."""
-        shared = [variables[number] for number in self._shared(variables)]
-        names = unique_names([str(variable.path) for variable in shared])
+    def _described(self, variables: Sequence[Any]) -> tuple[list[int], list[str], list[Gradient]]:
+        """Of those that are not of this rank alone: the numbers, the names of their gradients, and the parameters."""
+        shared = self._shared(variables)
+        names = unique_names([str(variables[number].path) for number in shared])
         dtype_of = keras.backend.standardize_dtype
-        described = [Gradient(name, tuple(one.shape), dtype_of(one.dtype)) for name, one in zip(names, shared)]
+        described = [
+            Gradient(name, tuple(variables[number].shape), dtype_of(variables[number].dtype))
+            for number, name in zip(shared, names)
+        ]
+        return shared, names, described
+
+    def exchanged_as_parameters(self, variables: Sequence[Any]) -> dict[str, int]:
+        """Numbers of those that ranks exchange, by the names that their gradients have."""
+        shared, names, described = self._described(variables)
         chosen = local_numbers(described, self.prefix, self.settings)
         return {names[number]: shared[number] for number in chosen}
 
-    def move(self, parameters: dict[str, Any], is_after: bool) -> None:
-        """``parameters``: exchanged_as_parameters(). Called before and after each step."""
-        if not parameters:
+    def on_shards(self, variables: Sequence[Any]) -> dict[str, int]:
+        """Numbers of those that shards hold, by the names that their gradients have. Raises InvalidError."""
+        shared, names, described = self._described(variables)
+        on_shards = parameters_on_shards(described, self.prefix, self.settings)
+        if on_shards:
+            _shards.check(self.optimizer, [variables[shared[number]] for number in on_shards], on_shards.values())
+        return {names[number]: shared[number] for number in on_shards}
+
+    def step(self, apply: Callable[[list[Any]], Any], gradients: Any, variables: Sequence[Any]) -> Any:
+        """``apply``: that of Keras. It gets the gradients of all ranks, and its result is returned."""
+        grads = list(gradients)
+        if len(grads) != len(variables):
+            return apply(grads)  # Keras says what is wrong
+        moving, on_shards = self.exchanged_as_parameters(variables), self.on_shards(variables)
+        for number in (*moving.values(), *on_shards.values()):
+            grads[number] = _dense(grads[number])  # rows would be joined with those of other ranks
+        self._move(moving, variables, is_after=False)
+        combined = self.combined(grads, variables)
+        chosen = [variables[number] for number in on_shards.values()]
+        made: list[Any] = []
+        if on_shards:  # before Keras steps: its count of steps decides the learning rate
+            own = [combined[number] for number in on_shards.values()]
+            made = _shards.stepped(self.optimizer, own, chosen, list(on_shards), self.prefix, self.settings)
+        result = apply(combined)
+        for variable, value in zip(chosen, made):
+            variable.assign(value)
+        self._move(moving, variables, is_after=True, behind=made)
+        return result
+
+    def _move(
+        self, moving: dict[str, int], variables: Sequence[Any], is_after: bool, behind: Sequence[Any] = ()
+    ) -> None:
+        """Exchanges parameters, before and after each step."""
+        if not moving:
             return
-        values = [keras.ops.convert_to_tensor(variable) for variable in parameters.values()]
-        made = _parameters_by_backend(is_after, values, list(parameters), self.prefix, self.settings)
-        for variable, value in zip(parameters.values(), made):
+        chosen = [variables[number] for number in moving.values()]
+        values = [keras.ops.convert_to_tensor(variable) for variable in chosen]
+        made = _parameters_by_backend(is_after, values, list(moving), self.prefix, self.settings, behind)
+        for variable, value in zip(chosen, made):
             variable.assign(value)
 
     def flush(self, variables: Sequence[Any]) -> None:
         """Outside of compiled functions."""
-        parameters = self.exchanged_as_parameters(variables)
-        if not parameters:
-            return
-        arrays = [np.array(keras.ops.convert_to_numpy(variable)) for variable in parameters.values()]
-        flush(list(zip(parameters, arrays)), self.prefix, self.settings, arrays)
-        for variable, array in zip(parameters.values(), arrays):
-            variable.assign(array)
+        for numbers, what in (
+            (self.exchanged_as_parameters(variables), flush),
+            (self.on_shards(variables), flush_shards),
+        ):
+            chosen = [variables[number] for number in numbers.values()]
+            arrays = _arrays_of(chosen)
+            if chosen:
+                what(list(zip(numbers, arrays)), self.prefix, self.settings, arrays)
+            for variable, array in zip(chosen, arrays):
+                variable.assign(array)
+
+    def restart_shards(self, variables: Sequence[Any]) -> None:
+        """The variables, the same on all ranks, are those of the shards, too. Outside of compiled functions."""
+        on_shards = self.on_shards(variables)
+        if on_shards:
+            arrays = _arrays_of([variables[number] for number in on_shards.values()])
+            restart_shards(list(zip(on_shards, arrays)), self.prefix, self.settings)
 
     def checked(self, gradients: list[Any], local: list[Any]) -> list[Any]:
         """The gradients to exchange. Raises InvalidError where loss scaling would make ranks go apart."""

@@ -91,15 +91,11 @@ def _distribute(step: OptimizerExchange) -> None:
     @functools.wraps(kind.apply)
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
-        parameters = step.exchanged_as_parameters(variables)
-        step.move(parameters, is_after=False)
-        result = kind.apply(self, step.combined(grads, variables), trainable_variables)
-        step.move(parameters, is_after=True)
-        return result
+        return step.step(lambda gradients: kind.apply(self, gradients, trainable_variables), grads, variables)
 
     @functools.wraps(kind.stateless_apply)
     def stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-        if step.exchanged_as_parameters(self._trainable_variables):
+        if step.on_shards(self._trainable_variables) or step.exchanged_as_parameters(self._trainable_variables):
             raise bad_argument(
                 "a LossScaleOptimizer on JAX in a mode that exchanges parameters", "use mode sync, or bfloat16"
             )
@@ -111,10 +107,19 @@ def _distribute(step: OptimizerExchange) -> None:
         step.local_variables.add(id(variable))
 
     def flush(self: Any) -> None:
-        """In modes that exchange parameters: makes those of all ranks equal. All ranks call it, outside of fit()."""
+        """In modes that exchange parameters or have them on shards: makes those of all ranks equal.
+
+        All ranks call it, outside of fit().
+        """
         step.flush(self._trainable_variables)
 
-    members = {"apply": apply, "register_local_var": register_local_var, "flush": flush, "_gradbus_distributed": True}
+    def _restart_shards(self: Any) -> None:
+        step.restart_shards(self._trainable_variables)
+
+    members = {
+        "apply": apply, "register_local_var": register_local_var, "flush": flush, "_restart_shards": _restart_shards,
+        "_gradbus_distributed": True,
+    }  # fmt: skip
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # its own does not call apply()
         members["stateless_apply"] = stateless_apply
     specialize(optimizer, members)

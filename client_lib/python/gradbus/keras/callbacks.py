@@ -85,6 +85,9 @@ class BroadcastGlobalVariablesCallback(Callback):
         chosen = self.variables_to_send()
         broadcast_variables(chosen, self.root_rank)
         self._sent = len(chosen)
+        restart = getattr(self.model.optimizer, "_restart_shards", None)
+        if restart is not None:  # shards that hold parameters have other ones, from an earlier fit()
+            restart()
 
     def variables_to_send(self) -> list[Any]:
         """Of the model and of its optimizer."""

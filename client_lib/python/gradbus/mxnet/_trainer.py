@@ -12,9 +12,13 @@ import numpy as np
 from .._errors import bad_argument
 from .._gradients import Gradient, broadcast_arrays, exchange, new_prefix, settings_of, unique_names
 from .._layout import DEFAULT_BUCKET_BYTES
+from .._modes.array_shards import flush_shards, parameters_on_shards, step_on_shards
 from .._modes.arrays import after_step, before_step, flush, local_numbers
 from .._ops import Average
 from .._process_sets import ProcessSet, global_process_set
+from ._shards import ParametersOnShards
+
+LocalParameters = tuple[list[tuple[str, Any]], dict[int, tuple[str, str]]]
 
 
 def _only_one(arrays: list[Any], name: str) -> Any:
@@ -70,22 +74,38 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc,unused-ignore]
 
     def _update(self, ignore_stale_grad: bool = False) -> None:
         """Gluon calls it in step() and update(). Modes that keep gradients local exchange the parameters around it."""
-        local = self._local_parameters()
+        local, on_shards = self._local_parameters()
+        step = ParametersOnShards(self, on_shards, ignore_stale_grad) if on_shards else None
         self._exchange_parameters(local, before_step)
         super()._update(ignore_stale_grad)
+        if step is not None:
+            made = [np.empty_like(array) for array in step.before]
+            step_on_shards(step.gradients, step.before, step.rate, self._prefix, self._settings, made)
+            for data, array in zip(step.targets, made):
+                data[:] = array
         self._exchange_parameters(local, after_step)
 
     def flush(self) -> None:
-        """In modes that exchange parameters: makes those of all ranks equal. All ranks call it."""
-        self._exchange_parameters(self._local_parameters(), flush)
+        """In modes that exchange parameters or have them on shards: makes those of all ranks equal.
 
-    def _local_parameters(self) -> list[tuple[str, Any]]:
-        trained = [parameter for parameter in self._params if parameter.grad_req != "null"]
-        named = [(parameter.name, _only_one(parameter.list_data(), parameter.name)) for parameter in trained]
+        All ranks call it.
+        """
+        local, on_shards = self._local_parameters()
+        self._exchange_parameters(local, flush)
+        named = [(name, self._params[number].list_data()[0]) for number, (name, _) in on_shards.items()]
+        self._exchange_parameters(named, flush_shards)
+
+    def _local_parameters(self) -> LocalParameters:
+        """Those that ranks exchange, and by number: the names and modes of those that shards hold."""
+        trained = [number for number, parameter in enumerate(self._params) if parameter.grad_req != "null"]
+        parameters = [self._params[number] for number in trained]
+        named = [(parameter.name, _only_one(parameter.list_data(), parameter.name)) for parameter in parameters]
         names = unique_names([name for name, _ in named])
         described = [Gradient(name, array.shape, np.dtype(array.dtype).name) for name, (_, array) in zip(names, named)]
         chosen = local_numbers(described, self._prefix, self._settings)
-        return [(names[number], named[number][1]) for number in chosen]
+        found = parameters_on_shards(described, self._prefix, self._settings)
+        on_shards = {trained[number]: (names[number], mode) for number, mode in found.items()}
+        return [(names[number], named[number][1]) for number in chosen], on_shards
 
     def _exchange_parameters(self, named: list[tuple[str, Any]], what: Any) -> None:
         if not named:

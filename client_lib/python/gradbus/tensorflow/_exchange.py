@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from .._gradients import Settings, exchange, unique_names
+from .._modes.array_shards import step_on_shards
 from .._modes.arrays import after_step, before_step
 from ._calls import in_turn, run
 from ._operations import allreduce_rows
@@ -60,6 +61,21 @@ def exchange_parameters(
         return made
 
     return list(run(function, values, [value.dtype for value in values], [value.shape for value in values]))
+
+
+def exchange_with_shards(
+    gradients: Sequence[Any], values: Sequence[Any], rate: Any, names: Sequence[str], prefix: str, settings: Settings
+) -> list[Any]:
+    """Parameters that shards hold, after their step. ``values``: those that the gradients were computed with."""
+    count = len(names)
+
+    def function(*arrays: Any) -> Any:
+        made = [np.empty_like(array) for array in arrays[:count]]
+        step_on_shards(list(zip(names, arrays)), arrays[count:-1], float(arrays[-1]), prefix, settings, made)
+        return made
+
+    shapes = [value.shape for value in values]
+    return list(run(function, [*gradients, *values, rate], [value.dtype for value in values], shapes))
 
 
 _MARK = "_gradbus_exchanged"  # an attribute

@@ -21,7 +21,7 @@ from .._errors import (
     bad_argument,
 )
 from .._layout import DEFAULT_BUCKET_BYTES
-from .._modes.groups import is_local
+from .._modes.kinds import is_local, is_on_shards
 from .._optimizers import superseded
 from .._process_sets import ProcessSet, global_process_set, session_of
 from ._buckets.delay_compensation import compensation_of
@@ -35,7 +35,7 @@ from ._exchange.holders import sees_all_readers
 from ._modes.local_modes import LocalModes, LocalParameter
 from ._modes.mode_changes import ModeChange, at_fence, fence_period, is_move, mode_by, newest_move
 from ._modes.own_states import make_equal
-from ._modes.shard_optimizers import holds_parameters, text_of, told_options, without_restore
+from ._modes.shard_optimizers import text_of, told_options, without_restore
 from ._names import regrouped
 from ._partial_step import steps_alone, without_hooks
 from ._schedules import DEFAULT, Schedule, planned_as, schedule_of, wants_plan, without_forward
@@ -285,9 +285,9 @@ def add(
         told = told_options(mode, state.plain_class, optimizer.param_groups[group])
         if state.settings.fresh_shards:
             text = without_restore(text)
-        held = holds_parameters(mode)
+        on_shards = is_on_shards(mode)
         sparse = state.settings.is_sparse(parameter, optimizer)
-        exchanged.append(ExchangedParameter(pair, group, text, held, compensation_of(mode), sparse, told))
+        exchanged.append(ExchangedParameter(pair, group, text, on_shards, compensation_of(mode), sparse, told))
     to[0].add(exchanged)
     to[1].add(stepping)
 

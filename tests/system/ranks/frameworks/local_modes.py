@@ -75,12 +75,12 @@ def local(mode, size):
 # ---- the front ends: a function that makes a step with a target, and one that flushes; both return the parameters
 
 
-def on_jax(start):
+def on_jax(start, op=gradbus.Average):
     import gradbus.jax
     import jax
     import optax
 
-    optimizer = gradbus.jax.distributed(optax.sgd(float(LR)))
+    optimizer = gradbus.jax.distributed(optax.sgd(float(LR)), op)
 
     @jax.jit
     def step(parameters, state, target):
@@ -88,16 +88,16 @@ def on_jax(start):
         updates, state = optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state
 
-    held = [start, optimizer.init(start)]
+    now = [start, optimizer.init(start)]
 
     def make(target):
-        held[:] = step(*held, target)
-        return held[0]
+        now[:] = step(*now, target)
+        return now[0]
 
-    return make, lambda: gradbus.jax.flush(optimizer, held[0])
+    return make, lambda: gradbus.jax.flush(optimizer, now[0])
 
 
-def on_keras(start):
+def on_keras(start, with_write=False):
     import gradbus.keras
     import keras
 
@@ -112,10 +112,14 @@ def on_keras(start):
     def values():
         return [keras.ops.convert_to_numpy(variable) for variable in variables]
 
-    return make, lambda: optimizer.flush() or values()
+    def write(given):
+        for variable, value in zip(variables, given):
+            variable.assign(value)
+
+    return (make, lambda: optimizer.flush() or values(), write)[: 3 if with_write else 2]
 
 
-def on_keras_fit(start):
+def on_keras_fit(start, rate=float(LR)):
     """One epoch of one batch for each step: the step is compiled."""
     import gradbus.keras
     import keras
@@ -133,7 +137,7 @@ def on_keras_fit(start):
     layer = Layer()
     model = keras.Model(inputs, layer(inputs))
     layer.set_weights(start)
-    optimizer = gradbus.keras.DistributedOptimizer(keras.optimizers.SGD(float(LR)))
+    optimizer = gradbus.keras.DistributedOptimizer(keras.optimizers.SGD(rate))
     model.compile(optimizer, lambda _, found: found, jit_compile=False)
 
     def make(target):
@@ -143,7 +147,8 @@ def on_keras_fit(start):
     return make, lambda: model.optimizer.flush() or layer.get_weights()
 
 
-def on_mxnet(start):
+def on_mxnet(start, with_write=False, batch=1):
+    """``batch``: the gradients are so many times too large before trainer.step() divides them."""
     import gradbus.mxnet
     import mxnet as mx
 
@@ -155,15 +160,19 @@ def on_mxnet(start):
 
     def make(target):
         with mx.autograd.record():
-            loss = sum(((p.data() - mx.nd.array(t)) ** 2).sum() / 2 for p, t in zip(parameters, target))
+            loss = sum(batch * ((p.data() - mx.nd.array(t)) ** 2).sum() / 2 for p, t in zip(parameters, target))
         loss.backward()
-        trainer.step(1)
+        trainer.step(batch)
         return values()
 
     def values():
         return [parameter.data().asnumpy() for parameter in parameters]
 
-    return make, lambda: trainer.flush() or values()
+    def write(given):
+        for parameter, value in zip(parameters, given):
+            parameter.set_data(mx.nd.array(value))
+
+    return (make, lambda: trainer.flush() or values(), write)[: 3 if with_write else 2]
 
 
 def stay_together(rank, size):

@@ -11,6 +11,7 @@ import mxnet as mx
 from ... import mxnet as _gradbus
 from ..._ops import Average
 from ..._process_sets import ProcessSet, global_process_set
+from ...mxnet._trainer import LocalParameters
 from .._arguments import codec_of, is_own_compressor, mean_or_sum
 from .compression import NoneCompressor
 
@@ -106,9 +107,9 @@ class DistributedTrainer(_gradbus.DistributedTrainer):
             optimizer = optimizer._optimizer
         super().__init__(params, optimizer, optimizer_params, chosen, codec, process_set)
 
-    def _local_parameters(self) -> list[tuple[str, Any]]:
+    def _local_parameters(self) -> LocalParameters:
         is_member = self._settings.process_set.included()
-        return super()._local_parameters() if is_member and self._compressor is None else []
+        return super()._local_parameters() if is_member and self._compressor is None else ([], {})
 
     def _allreduce_grads(self) -> None:
         if not self._settings.process_set.included():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ... import _core
-from ..._layout import DTYPES, BucketPlan, ParameterInfo, plan_buckets
+from ..._layout import DTYPES, BucketPlan, ParameterInfo, layout_option, plan_buckets
 from ..._ops import Average, Sum
 from ..._process_sets import ProcessSet, session_of
 from .._buckets.delay_compensation import Compensation, DelayCompensation
@@ -152,9 +151,7 @@ class BucketMaker:
 
 
 def _layout_option(first: ExchangedParameter, plan: BucketPlan, named: Sequence[NamedParameter]) -> str:
-    """By it shards see that a snapshot holds other parameters, though their number of elements is the same."""
     if not first.async_ps:
         return ""
     parameters = [named[slot.index] for slot in plan.slots]
-    layout = repr([(name, tuple(tensor.shape)) for name, tensor in parameters])
-    return f",layout={zlib.crc32(layout.encode()) % 0xFFFF + 1}"
+    return layout_option([(name, tuple(tensor.shape)) for name, tensor in parameters])

@@ -14,21 +14,11 @@ import torch
 
 from ..._errors import InvalidError, bad_argument
 from ..._layout import LAMB
+from ..._modes.kinds import is_on_shards, said_in, says_optimizer
 from .._buckets.shard_parameters import plain_option
 
 if TYPE_CHECKING:
     from ... import _core
-
-PS_SYNC, PS_QUORUM = 6, 9  # as gradbus_mode_kind: from PS_SYNC + 1 on shards hold parameters
-
-_OF_OPTIMIZER = {
-    "optimizer", "momentum", "dampening", "nesterov", "weight_decay", "beta1", "beta2", "eps",
-}  # fmt: skip
-
-
-def holds_parameters(mode: _core.Mode) -> bool:
-    """Shards do."""
-    return PS_SYNC < mode.kind <= PS_QUORUM
 
 
 def text_of(mode: _core.Mode, plain: type, group: dict[str, Any]) -> str:
@@ -38,13 +28,13 @@ def text_of(mode: _core.Mode, plain: type, group: dict[str, Any]) -> str:
     that names it gets what it does not say itself from the group. Raises InvalidError for an optimizer that shards
     do not have.
     """
-    if not holds_parameters(mode):
+    if not is_on_shards(mode):
         return mode.text
     name, _, rest = mode.text.partition(",")
-    said = {option.partition("=")[0] for option in rest.split(",")}
     if LAMB in rest.split(","):
+        said = said_in(mode.text)
         options = [option for option in _of_group(group) if option.partition("=")[0] not in said]
-    elif said & _OF_OPTIMIZER:
+    elif says_optimizer(mode.text):
         return mode.text
     else:
         options = _options(name, plain, group)
@@ -62,12 +52,12 @@ def _of_group(group: dict[str, Any]) -> list[str]:
 
 def told_options(mode: _core.Mode, plain: type, group: dict[str, Any]) -> dict[str, Any]:
     """Options of the group that shards step with from its registration on, or know that it has not set."""
-    if not holds_parameters(mode):
+    if not is_on_shards(mode):
         return {}
-    said = {option.partition("=")[0] for option in mode.text.split(",")[1:]}
     if LAMB in mode.text.split(","):
+        said = said_in(mode.text)
         names = {"weight_decay"} - said | ({"betas"} if not {"beta1", "beta2"} <= said else set())
-    elif said & _OF_OPTIMIZER:
+    elif says_optimizer(mode.text):
         return {}
     else:
         kind = _kind_of(plain)
