@@ -25,11 +25,12 @@ from ._arrays import (
 )
 from ._errors import bad_argument
 from ._handles import Handle
+from ._layout import DTYPES
 from ._numbers import numbers_of
 from ._ops import OF_BOOLS, OF_COMPLEX, OF_FLOATS, OF_INTEGERS, ReduceOp, op_names
 from ._watch import Replay, tell_start
 
-_BFLOAT16_NUMBER = 4  # GRADBUS_BF16
+_BFLOAT16_NUMBER = DTYPES["bfloat16"][1]
 _BOOL_NUMBER = 9  # GRADBUS_BOOL
 
 
