@@ -135,7 +135,7 @@ class Tensor {
   void add_carried();
   bool finished();
   bool attempt_local();
-  uint32_t help(uint32_t chunks_max);
+  uint32_t reduce_chunks(uint32_t chunks_max);
 
   Session& session_;
   const TensorSpec spec_;
