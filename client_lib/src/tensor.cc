@@ -70,7 +70,7 @@ Status Tensor::start_optimizer_state(PsRequest kind, uint32_t part) {
 }
 
 Status Tensor::start(uint64_t bytes, PsRequest pull, uint32_t optimizer_state_part) {
-  session_.waits().starters().note();
+  session_.waits().submitting_threads().note_current_thread();
   GRADBUS_RETURN_IF_ERROR(begin_round());
   if (!carried_.empty() && brings_gradient(pull)) add_carried();
   Submission record{};
