@@ -11,11 +11,11 @@
 #include "client_lib/src/coordinator_questions.h"
 #include "client_lib/src/device_offers.h"
 #include "client_lib/src/forks.h"
-#include "client_lib/src/heard_mode_changes.h"
 #include "client_lib/src/launch_env.h"
 #include "client_lib/src/pending_operations.h"
 #include "client_lib/src/rank_channel.h"
 #include "client_lib/src/rank_tensors.h"
+#include "client_lib/src/received_mode_changes.h"
 #include "client_lib/src/session_registry.h"
 #include "client_lib/src/streams.h"
 #include "client_lib/src/tensor.h"
@@ -73,7 +73,7 @@ class Session {
   WaitLoop& waits() { return waits_; }
   CoordinatorQuestions& questions() { return questions_; }
   DeviceOffers& device_offers() { return device_offers_; }
-  HeardModeChanges& mode_changes() { return mode_changes_; }
+  ReceivedModeChanges& mode_changes() { return mode_changes_; }
 
   // ---- the loop
   // Reads the agent's packets and advances the operations that wait for them: for all sessions of
@@ -99,7 +99,7 @@ class Session {
   RankTensors tensors_{*this, socket_, channel_, registry_, joined_};
   Streams streams_{registry_};
   PendingOperations operations_;  // after the tensors that they use
-  HeardModeChanges mode_changes_;
+  ReceivedModeChanges mode_changes_;
   CoordinatorQuestions questions_{socket_};
   DeviceOffers device_offers_{socket_};
   WaitLoop waits_{{*this, joined_, registry_, socket_, channel_, tensors_, operations_, streams_},
