@@ -1,4 +1,4 @@
-// How an exercise is timed. Collective: every rank calls it at the same place.
+// How an benchmark is timed. Collective: every rank calls it at the same place.
 //
 // An iteration is a barrier, not timed, then `batch` operations back to back. Its time is that of
 // the slowest rank, divided by `batch`. The ranks' times are exchanged once, behind the last
@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "cli/bench/exercise.h"
+#include "cli/bench/benchmark.h"
 #include "cli/bench/process_cpu.h"
 #include "common/clock.h"
 
@@ -39,7 +39,7 @@ struct Measured {
 };
 
 // `bytes` of an operation; `cpu` is null on all ranks but the one that reports.
-Result<Measured> measure(gradbus_session* session, const BenchWork& work, Exercise& exercise,
+Result<Measured> measure(gradbus_session* session, const BenchWork& work, Benchmark& benchmark,
                          uint64_t bytes, const BenchCpu* cpu);
 
 }  // namespace gradbus
