@@ -10,7 +10,6 @@
 #include "client_lib/src/agent_socket.h"
 #include "client_lib/src/coordinator_questions.h"
 #include "client_lib/src/device_offers.h"
-#include "client_lib/src/forks.h"
 #include "client_lib/src/launch_env.h"
 #include "client_lib/src/pending_operations.h"
 #include "client_lib/src/rank_channel.h"
@@ -55,8 +54,6 @@ class Session {
   Result<std::unique_ptr<Session>> open_set(LaunchIdentity identity);
   ~Session();
 
-  // False in a child that was forked from the process that opened the session.
-  bool is_of_this_process() const { return fork_depth() == fork_depth_; }
   const LaunchIdentity& identity() const { return identity_; }
   const SessionOptions& options() const { return options_; }
   // This rank's place in the job and on its node.
@@ -91,7 +88,6 @@ class Session {
 
   const LaunchIdentity identity_;
   const SessionOptions options_;
-  const uint64_t fork_depth_ = fork_depth();
   SessionRegistry& registry_ = SessionRegistry::of_this_process();
   JoinedPacket joined_;
   AgentSocket socket_{options_.agent_timeout};

@@ -22,7 +22,6 @@
 
 namespace gradbus {
 
-inline constexpr Nanos kPageEvery = kSecond;
 inline constexpr size_t kPageEventsMax = 200;
 inline constexpr size_t kPageRanksMax = 256;  // of a job: those that others wait for come first
 
