@@ -6,9 +6,8 @@
 // AttachStream: reads one message at a time and writes one at a time, as gRPC requires. It deletes
 // itself in OnDone, the last callback. Invariants, all under the desk's mutex:
 //   * busy_ is set while a write is under way, and for good once Finish was called;
-//   * whoever sets busy_ starts that operation after unlocking: nobody else can meanwhile finish
-//   the
-//     stream, so it still exists;
+//   * the thread that sets busy_ starts that operation after unlocking. No other thread can finish
+//     the stream in between, so it still exists;
 //   * the queue holds at most queue_bytes_max; an agent that does not read loses its stream.
 // The next message is read when the last one was handled, so what an agent sends ahead waits in
 // gRPC's flow-control window and its own.
