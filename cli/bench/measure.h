@@ -20,7 +20,7 @@ constexpr uint64_t kBatchBytesMax = 64 << 10;  // larger operations are timed on
 constexpr int kBatchMax = 128;
 constexpr Nanos kBatchTime = 200'000;  // what a batch should take at least
 
-// So many operations of `one` fill kBatchTime.
+// Returns how many operations fill kBatchTime if each takes `one`.
 int batch_for(uint64_t bytes, Nanos one);
 
 // Who is asked for its CPU time.
