@@ -1,4 +1,4 @@
-// What the coordinator can be told: filled by main.cc from flags, or by a test.
+// The coordinator's options. main.cc sets them from flags, and tests set them directly.
 #pragma once
 
 #include <cstdint>
