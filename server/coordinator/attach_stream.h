@@ -84,8 +84,8 @@ class Desk {
   // stream.
   void set_question_sink(std::function<void(Question)> sink) { question_sink_ = std::move(sink); }
 
-  // While the coordinator does not hear those who speak to it, no time passes for it. Afterwards
-  // all leases begin again.
+  // While `deaf`, messages are not read in time, so the coordinator's clock stands still.
+  // Afterwards all leases begin again.
   void set_deaf(bool deaf);
 
   // A stream's own steps.
