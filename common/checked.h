@@ -21,9 +21,4 @@ constexpr uint64_t checked_sum(uint64_t a, uint64_t b, More... more) {
   return checked_sum(checked_sum(a, b), more...);
 }
 
-constexpr uint64_t checked_round_up(uint64_t bytes, uint64_t unit) {
-  const uint64_t up = checked_sum(bytes, unit - 1);
-  return up == UINT64_MAX ? up : up / unit * unit;
-}
-
 }  // namespace gradbus

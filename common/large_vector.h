@@ -4,7 +4,7 @@
 //
 // They begin as zeros that nobody has written: what a model's memories take is found page by page
 // as rounds come to it. Cleared by the thread that makes them, 1 GB takes a second where a
-// hypervisor looks for its pages, and an agent that is silent for so long counts as lost.
+// hypervisor looks for its pages, and an agent that is silent for a second may count as lost.
 #pragma once
 
 #include <sys/mman.h>

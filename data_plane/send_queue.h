@@ -1,4 +1,4 @@
-// The frames that wait for one peer: the most urgent one goes first, and every frame goes some day.
+// The frames that wait for one peer. The most urgent frame is sent first, and no frame starves.
 //
 // A frame of priority p is placed as if it had come kFramesPerPriority * p frames later. So a
 // step's urgent frames overtake its others, and frames of equal priority stay in their order. A

@@ -190,14 +190,14 @@ struct alignas(kCacheLinePairBytes) ReadyLine {
 };
 static_assert(sizeof(ReadyLine) == kCacheLinePairBytes);
 
-// One word per chunk: (round << 16) | (ChunkState << 8) | worker. Worker is a local rank or
-// kAgentWorker.
+// One word per chunk: (round << 16) | (ChunkState << 8) | reducer. The reducer is a local rank or
+// kAgentReducer.
 using ChunkWord = std::atomic<uint64_t>;
 enum class ChunkState : uint8_t { kFree = 0, kClaimed = 1, kReduced = 2 };
-inline constexpr uint8_t kAgentWorker = 0xff;
+inline constexpr uint8_t kAgentReducer = 0xff;
 
-constexpr uint64_t chunk_word(uint64_t round, ChunkState state, uint8_t worker) {
-  return (round << 16) | (static_cast<uint64_t>(state) << 8) | worker;
+constexpr uint64_t chunk_word(uint64_t round, ChunkState state, uint8_t reducer) {
+  return (round << 16) | (static_cast<uint64_t>(state) << 8) | reducer;
 }
 
 constexpr size_t local_reduction_bytes(uint32_t local_size, uint32_t chunks) {

@@ -92,25 +92,25 @@ bool LocalReduction::claim(uint64_t round, uint32_t& chunk) {
   }
 }
 
-bool LocalReduction::may_help(uint64_t round) const {
+bool LocalReduction::may_reduce(uint64_t round) const {
   if (shape_.on_device) return false;
   const uint64_t first = cursor_at(round, 0);
   const uint64_t next = std::max(words_->cursor.load(std::memory_order_acquire), first);
   return next - first < shape_.chunks && all_posted(round);
 }
 
-uint32_t LocalReduction::help(uint64_t round, uint8_t worker, uint32_t chunks_max) {
-  uint32_t helped = 0;
-  for (uint32_t chunk = 0; helped < chunks_max && claim(round, chunk); ++helped) {
-    chunk_words_[chunk].store(chunk_word(round, ChunkState::kClaimed, worker),
+uint32_t LocalReduction::reduce_chunks(uint64_t round, uint8_t reducer, uint32_t chunks_max) {
+  uint32_t reduced = 0;
+  for (uint32_t chunk = 0; reduced < chunks_max && claim(round, chunk); ++reduced) {
+    chunk_words_[chunk].store(chunk_word(round, ChunkState::kClaimed, reducer),
                               std::memory_order_relaxed);
     reduce_chunk(chunk);
-    chunk_words_[chunk].store(chunk_word(round, ChunkState::kReduced, worker),
+    chunk_words_[chunk].store(chunk_word(round, ChunkState::kReduced, reducer),
                               std::memory_order_release);
     const uint64_t done = words_->done.fetch_add(1, std::memory_order_acq_rel) + 1;
     if (!shape_.remote && done == round * shape_.chunks) finish(round);
   }
-  return helped;
+  return reduced;
 }
 
 bool LocalReduction::chunk_reduced(uint32_t chunk, uint64_t round) const {

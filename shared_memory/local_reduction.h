@@ -1,7 +1,7 @@
 // A local reduction is the meeting point of one tensor's local ranks: who has posted, which chunks
 // are claimed, which round is finished. Clients and the agent run the same code on the same shared
 // words (proto/shm_layout.h describes the layout and the steps of a round). Waiting threads do the
-// reduction: blocked client threads and the agent both call help().
+// reduction: blocked client threads and the agent both call reduce_chunks().
 //
 // Shape and addresses are private to each process. So nothing that another process writes into the
 // words can move a read or a write. At worst a round of that job is wrong or never ends.
@@ -29,13 +29,14 @@ struct LocalReductionShape {
   uint64_t chunk_elements = 1;
   uint32_t chunks = 0;
   uint32_t local_size = 1;
-  // The reduction of help(): between nodes only the first half of the operation.
+  // The reduction of reduce_chunks(): between nodes only the first half of the operation.
   Reduction reduction{};
   uint32_t root = 0;          // on one node also the local rank of the root
   uint32_t shards = 1;        // reduce-scatter: one per rank of the job
   uint64_t row_elements = 1;  // reduce-scatter: elements that are never divided between shards
-  bool remote = false;        // the agent ends rounds; help() sums into the first rank buffer only
-  // Rank buffers are on GPUs. The agent makes the GPUs sum them, and help() does nothing.
+  bool remote =
+      false;  // the agent ends rounds; reduce_chunks() sums into the first rank buffer only
+  // Rank buffers are on GPUs. The agent makes the GPUs sum them, and reduce_chunks() does nothing.
   bool on_device = false;
   uint64_t data_stride = 0;  // bytes between rank buffers
 
@@ -76,9 +77,9 @@ class LocalReduction {
 
   // Claims and reduces up to `chunks_max` chunks of `round`, which all ranks have posted. Returns
   // how many it did. On one node, the call that does the last chunk ends the round.
-  uint32_t help(uint64_t round, uint8_t worker, uint32_t chunks_max);
+  uint32_t reduce_chunks(uint64_t round, uint8_t reducer, uint32_t chunks_max);
   bool chunk_reduced(uint32_t chunk, uint64_t round) const;
-  bool may_help(uint64_t round) const;
+  bool may_reduce(uint64_t round) const;
 
   bool finished(uint64_t round) const;
   void finish(uint64_t round);

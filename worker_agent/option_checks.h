@@ -1,4 +1,4 @@
-// The agent's options that are texts: what they mean. GB-F100 for a text that is not allowed. Pure.
+// Parses the agent's text options. GB-F100 for a text that is not allowed. Pure.
 #pragma once
 
 #include <sys/types.h>

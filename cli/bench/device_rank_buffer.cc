@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "cli/bench/exercise.h"
+#include "cli/bench/benchmark.h"
 
 namespace gradbus {
 namespace {

@@ -28,7 +28,7 @@ class BenchDevice {
   Status told(CudaResult result, const char* what) const;
   // Waits for it.
   Status copy(void* to, const void* from, uint64_t bytes) const;
-  // Of so many bytes from `memory` into other memory of this GPU: the best of some.
+  // The shortest of several copies of `bytes` from `memory` to other memory of this GPU.
   Result<double> copy_seconds(const void* memory, uint64_t bytes) const;
 
  private:

@@ -9,12 +9,12 @@ namespace {
 // between, so that a fast rank begins the second round while a slow one is in the first.
 constexpr int kCheckedRounds = 2;
 
-Status add_wrong(const BenchWork& work, const KnownData& known, Exercise& exercise,
+Status add_wrong(const BenchWork& work, const KnownData& known, Benchmark& benchmark,
                  uint64_t& wrong) {
   for (int i = 0; i < (work.check ? kCheckedRounds : 0); ++i) {
-    exercise.fill(known);
-    GRADBUS_RETURN_IF_ERROR(exercise.run());
-    wrong += exercise.count_wrong(known);
+    benchmark.fill(known);
+    GRADBUS_RETURN_IF_ERROR(benchmark.run());
+    wrong += benchmark.count_wrong(known);
   }
   return {};
 }
@@ -29,23 +29,23 @@ Result<int> agree_on_batch(gradbus_session* session, int own) {
   return batch;
 }
 
-Result<int> warm_up(gradbus_session* session, const BenchWork& work, Exercise& exercise,
+Result<int> warm_up(gradbus_session* session, const BenchWork& work, Benchmark& benchmark,
                     uint64_t bytes) {
   Nanos best = kBatchTime;
   for (int i = 0; i < work.warmup; ++i) {
-    exercise.refresh();
+    benchmark.refresh();
     const Nanos began = monotonic_now();
-    GRADBUS_RETURN_IF_ERROR(exercise.run());
+    GRADBUS_RETURN_IF_ERROR(benchmark.run());
     best = std::min(best, monotonic_now() - began);
   }
   return agree_on_batch(session, batch_for(bytes, best));
 }
 
-Status run_timed(gradbus_session* session, Exercise& exercise, int batch, double& microseconds) {
-  exercise.refresh();
+Status run_timed(gradbus_session* session, Benchmark& benchmark, int batch, double& microseconds) {
+  benchmark.refresh();
   GRADBUS_RETURN_IF_ERROR(barrier(session));
   const Nanos began = monotonic_now();
-  for (int i = 0; i < batch; ++i) GRADBUS_RETURN_IF_ERROR(exercise.run());
+  for (int i = 0; i < batch; ++i) GRADBUS_RETURN_IF_ERROR(benchmark.run());
   microseconds = static_cast<double>(monotonic_now() - began) / 1e3 / batch;
   return {};
 }
@@ -70,14 +70,14 @@ int batch_for(uint64_t bytes, Nanos one) {
   return static_cast<int>(std::clamp<Nanos>(fitting, 1, kBatchMax));
 }
 
-Result<Measured> measure(gradbus_session* session, const BenchWork& work, Exercise& exercise,
+Result<Measured> measure(gradbus_session* session, const BenchWork& work, Benchmark& benchmark,
                          uint64_t bytes, const BenchCpu* cpu) {
   const KnownData known(work.dtype, work.op, work.ranks, work.seed);
   uint64_t wrong = 0;
-  exercise.fill(known);  // touches all memory
-  GRADBUS_RETURN_IF_ERROR(add_wrong(work, known, exercise, wrong));
-  exercise.zero();
-  Result<int> batch = warm_up(session, work, exercise, bytes);
+  benchmark.fill(known);  // touches all memory
+  GRADBUS_RETURN_IF_ERROR(add_wrong(work, known, benchmark, wrong));
+  benchmark.zero();
+  Result<int> batch = warm_up(session, work, benchmark, bytes);
   if (!batch.ok()) return batch.status();
 
   Measured measured;
@@ -87,14 +87,14 @@ Result<Measured> measure(gradbus_session* session, const BenchWork& work, Exerci
   const double cpu_before = cpu != nullptr ? cpu->all.seconds() : 0;
   const double shards_before = cpu != nullptr ? cpu->shards.seconds() : 0;
   for (double& time : measured.microseconds)
-    GRADBUS_RETURN_IF_ERROR(run_timed(session, exercise, measured.batch, time));
+    GRADBUS_RETURN_IF_ERROR(run_timed(session, benchmark, measured.batch, time));
   GRADBUS_RETURN_IF_ERROR(barrier(session));
   if (cpu != nullptr) {
     measured.cpu_seconds = cpu->all.seconds() - cpu_before;
     measured.shards_cpu_seconds = cpu->shards.seconds() - shards_before;
   }
 
-  GRADBUS_RETURN_IF_ERROR(add_wrong(work, known, exercise, wrong));
+  GRADBUS_RETURN_IF_ERROR(add_wrong(work, known, benchmark, wrong));
   if (work.check) measured.wrong = wrong;
   GRADBUS_RETURN_IF_ERROR(exchange_results(session, measured, wrong));
   return measured;

@@ -1,4 +1,4 @@
-// How an exercise is timed. Collective: every rank calls it at the same place.
+// How an benchmark is timed. Collective: every rank calls it at the same place.
 //
 // An iteration is a barrier, not timed, then `batch` operations back to back. Its time is that of
 // the slowest rank, divided by `batch`. The ranks' times are exchanged once, behind the last
@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "cli/bench/exercise.h"
+#include "cli/bench/benchmark.h"
 #include "cli/bench/process_cpu.h"
 #include "common/clock.h"
 
@@ -20,7 +20,7 @@ constexpr uint64_t kBatchBytesMax = 64 << 10;  // larger operations are timed on
 constexpr int kBatchMax = 128;
 constexpr Nanos kBatchTime = 200'000;  // what a batch should take at least
 
-// So many operations of `one` fill kBatchTime.
+// Returns how many operations fill kBatchTime if each takes `one`.
 int batch_for(uint64_t bytes, Nanos one);
 
 // Who is asked for its CPU time.
@@ -39,7 +39,7 @@ struct Measured {
 };
 
 // `bytes` of an operation; `cpu` is null on all ranks but the one that reports.
-Result<Measured> measure(gradbus_session* session, const BenchWork& work, Exercise& exercise,
+Result<Measured> measure(gradbus_session* session, const BenchWork& work, Benchmark& benchmark,
                          uint64_t bytes, const BenchCpu* cpu);
 
 }  // namespace gradbus

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "cli/bench/exercise.h"
+#include "cli/bench/benchmark.h"
 #include "cli/bench/json_file.h"
 #include "cli/bench/measure.h"
 #include "cli/bench/models.h"
@@ -77,7 +77,7 @@ class RankProgram {
     for (const uint64_t size : work_.sizes) {
       const Extent extent =
           extent_of(*work_.collective, size, dtype_bytes(work_.dtype), work_.ranks);
-      GRADBUS_RETURN_IF_ERROR(run_one(make_exercise(session_, work_, extent), extent));
+      GRADBUS_RETURN_IF_ERROR(run_one(make_benchmark(session_, work_, extent), extent));
     }
     return {};
   }
@@ -87,19 +87,20 @@ class RankProgram {
     if (!model.ok()) return model.status();
     const uint64_t fuse_elements = work_.fuse_bytes / dtype_bytes(work_.dtype);
     const uint64_t elements = model.value().elements();
-    return run_one(make_storm(session_, work_, backward_order(model.value(), fuse_elements)),
-                   {elements, elements, elements * dtype_bytes(work_.dtype)});
+    return run_one(
+        make_concurrent_all_reduces(session_, work_, backward_order(model.value(), fuse_elements)),
+        {elements, elements, elements * dtype_bytes(work_.dtype)});
   }
 
-  Status run_one(Result<std::unique_ptr<Exercise>> exercise, const Extent& extent) {
-    if (!exercise.ok()) return exercise.status();
+  Status run_one(Result<std::unique_ptr<Benchmark>> benchmark, const Extent& extent) {
+    if (!benchmark.ok()) return benchmark.status();
     Result<Measured> measured =
-        measure(session_, work_, *exercise.value(), extent.bytes, is_first() ? &cpu_ : nullptr);
+        measure(session_, work_, *benchmark.value(), extent.bytes, is_first() ? &cpu_ : nullptr);
     if (!measured.ok()) return measured.status();
     wrong_ += measured.value().wrong.value_or(0);
     if (!is_first()) return {};
     BenchRow row = row_of(measured.value(), extent);
-    if (const auto seconds = exercise.value()->copy_seconds()) add_device(row, *seconds);
+    if (const auto seconds = benchmark.value()->copy_seconds()) add_device(row, *seconds);
     return report_->add(row);
   }
 

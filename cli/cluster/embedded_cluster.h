@@ -47,7 +47,7 @@ class EmbeddedCluster {
   void watch(PollSet& set) const;
   void serve(const PollSet& set, Nanos now);
   Nanos deadline() const;
-  // So many times an agent that has ended is started again, with the options it had.
+  // Maximum number of agent restarts. A restarted agent gets the options that it had.
   void restart_agents(int times) { restarts_left_.agents = times; }
   // The error of a daemon that has ended since the last call and without which no job can go on;
   // ok when none has. A shard is no such daemon: its end is told, and it is started again.

@@ -147,7 +147,7 @@ RunOptions launch_options(const CommandOptions& options) {
   return launch;
 }
 
-std::string storm_text(const BenchWork& work) {
+std::string model_text(const BenchWork& work) {
   const Result<Model> model = load_model(work.model);
   if (!model.ok()) return work.model;
   const size_t parts =
@@ -169,7 +169,7 @@ std::string header_text(const CommandOptions& options, const BenchWork& work) {
     what += work.registered ? (work.on_device ? " of registered tensors, in memory of GPUs"
                                               : " of registered tensors, in place")
                             : " of private buffers";
-  if (!work.model.empty()) what += ": " + storm_text(work);
+  if (!work.model.empty()) what += ": " + model_text(work);
   const std::string how = "iterations " + std::to_string(work.iterations) + ", warm-up " +
                           std::to_string(work.warmup) +
                           "; time: best iteration, slowest rank; below 64 KiB an iteration is a "

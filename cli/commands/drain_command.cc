@@ -5,17 +5,16 @@
 
 #include "cli/cluster/admin_call.h"
 #include "cli/cluster/coordinator_client.h"
+#include "cli/cluster/coordinator_options.h"
 #include "cli/command.h"
 #include "cli/terminal/json_line.h"
 
 namespace gradbus {
 namespace {
 
-struct DrainOptions {
+struct DrainOptions : CoordinatorOptions {
   std::string node;
   std::string reason;
-  std::string coordinator;
-  std::string token_file;
   bool undo = false;
   bool json = false;
 };
@@ -42,13 +41,7 @@ Action declare_drain(CLI::App& app) {
   app.add_flag("--undo", options->undo, "the node takes jobs again");
   app.add_option("--reason", options->reason, "a text for gradbus status and for refused ranks");
   app.add_flag("--json", options->json, "one JSON object");
-  app.add_option(
-      "--coordinator", options->coordinator,
-      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
-  app.add_option(
-      "--token-file", options->token_file,
-      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
-      "/etc/gradbus/token");
+  add_coordinator_options(app, *options);
   app.footer(
       "Running jobs go on. Ranks that begin a job on the node get GB-C507, and new jobs "
       "do not use a drained shard. The node stays drained when its agent or the "

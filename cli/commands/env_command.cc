@@ -6,7 +6,7 @@
 
 #include "cli/command.h"
 #include "client_lib/src/launch_env.h"
-#include "client_lib/src/launch_traces.h"
+#include "client_lib/src/launch_warnings.h"
 
 namespace gradbus {
 namespace {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cli/cluster/coordinator_client.h"
+#include "cli/cluster/coordinator_options.h"
 #include "cli/command.h"
 #include "cli/process/poll_set.h"
 #include "cli/process/signal_queue.h"
@@ -21,9 +22,7 @@ namespace {
 
 constexpr Nanos kFollowEvery = kSecond / 2;
 
-struct EventsOptions {
-  std::string coordinator;
-  std::string token_file;
+struct EventsOptions : CoordinatorOptions {
   std::string job;
   std::string node;
   bool follow = false;
@@ -116,13 +115,7 @@ Action declare_events(CLI::App& app) {
   app.add_option("--job", options->job, "events of this job only");
   app.add_option("--node", options->node, "events of this node only");
   app.add_flag("--json", options->json, "a JSON array; with --follow, one object a line");
-  app.add_option(
-      "--coordinator", options->coordinator,
-      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
-  app.add_option(
-      "--token-file", options->token_file,
-      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
-      "/etc/gradbus/token");
+  add_coordinator_options(app, *options);
   return [options] { return events(*options); };
 }
 

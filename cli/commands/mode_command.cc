@@ -5,19 +5,18 @@
 
 #include "cli/cluster/admin_call.h"
 #include "cli/cluster/coordinator_client.h"
+#include "cli/cluster/coordinator_options.h"
 #include "cli/command.h"
 #include "cli/terminal/json_line.h"
 
 namespace gradbus {
 namespace {
 
-struct ModeOptions {
+struct ModeOptions : CoordinatorOptions {
   std::string job;
   std::string group;
   std::string mode;
   std::string reason;
-  std::string coordinator;
-  std::string token_file;
   bool json = false;
 };
 
@@ -45,13 +44,7 @@ Action declare_mode(CLI::App& app) {
       ->required();
   app.add_option("--reason", options->reason, "a text for the log and gradbus status");
   app.add_flag("--json", options->json, "one JSON object");
-  app.add_option(
-      "--coordinator", options->coordinator,
-      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
-  app.add_option(
-      "--token-file", options->token_file,
-      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
-      "/etc/gradbus/token");
+  add_coordinator_options(app, *options);
   app.footer(
       "Only the job's owner and root may do this. Without the cluster token, this node's agent "
       "forwards the request. The mode changes at the job's next fence, where nothing is in "

@@ -5,6 +5,7 @@
 
 #include "cli/cluster/cluster_token.h"
 #include "cli/cluster/coordinator_client.h"
+#include "cli/cluster/coordinator_options.h"
 #include "cli/command.h"
 #include "cli/terminal/json_line.h"
 #include "common/errors.h"
@@ -14,9 +15,7 @@
 namespace gradbus {
 namespace {
 
-struct PageOptions {
-  std::string coordinator;
-  std::string token_file;
+struct PageOptions : CoordinatorOptions {
   bool json = false;
 };
 
@@ -60,13 +59,7 @@ Action declare_page(CLI::App& app) {
       "the cluster token and changes with it.\n"
       "Exit code: 0; 1 if there is no page; 2 if no coordinator answers.");
   app.add_flag("--json", options->json, "one JSON object with url and key");
-  app.add_option(
-      "--coordinator", options->coordinator,
-      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
-  app.add_option(
-      "--token-file", options->token_file,
-      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
-      "/etc/gradbus/token");
+  add_coordinator_options(app, *options);
   return [options] { return page(*options); };
 }
 

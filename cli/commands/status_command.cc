@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "cli/cluster/coordinator_client.h"
+#include "cli/cluster/coordinator_options.h"
 #include "cli/command.h"
 #include "cli/process/poll_set.h"
 #include "cli/process/signal_queue.h"
@@ -23,9 +24,7 @@ namespace {
 constexpr int kExitUnhealthy = 1;
 constexpr Nanos kRefresh = kSecond;
 
-struct StatusOptions {
-  std::string coordinator;
-  std::string token_file;
+struct StatusOptions : CoordinatorOptions {
   std::string job;
   std::string forget;
   bool json = false;
@@ -121,13 +120,7 @@ Action declare_status(CLI::App& app) {
                "with --job: how each tensor is exchanged, and why; --json always has it")
       ->needs(app.add_option("--job", options->job, "this job only"));
   app.add_option("--forget", options->forget, "forget a lost node that will not return");
-  app.add_option(
-      "--coordinator", options->coordinator,
-      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
-  app.add_option(
-      "--token-file", options->token_file,
-      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
-      "/etc/gradbus/token");
+  add_coordinator_options(app, *options);
   return [options] { return status(*options); };
 }
 

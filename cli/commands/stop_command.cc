@@ -5,17 +5,16 @@
 
 #include "cli/cluster/admin_call.h"
 #include "cli/cluster/coordinator_client.h"
+#include "cli/cluster/coordinator_options.h"
 #include "cli/command.h"
 #include "cli/terminal/json_line.h"
 
 namespace gradbus {
 namespace {
 
-struct StopOptions {
+struct StopOptions : CoordinatorOptions {
   std::string job;
   std::string reason;
-  std::string coordinator;
-  std::string token_file;
   bool json = false;
 };
 
@@ -38,13 +37,7 @@ Action declare_stop(CLI::App& app) {
   app.add_option("job", options->job, "the job's name, as in gradbus status")->required();
   app.add_option("--reason", options->reason, "a text for the ranks' error");
   app.add_flag("--json", options->json, "one JSON object");
-  app.add_option(
-      "--coordinator", options->coordinator,
-      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
-  app.add_option(
-      "--token-file", options->token_file,
-      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
-      "/etc/gradbus/token");
+  add_coordinator_options(app, *options);
   app.footer(
       "Only the job's owner and root may do this. Without the cluster token, this node's agent "
       "forwards the request.");

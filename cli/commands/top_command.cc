@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/cluster/coordinator_client.h"
+#include "cli/cluster/coordinator_options.h"
 #include "cli/command.h"
 #include "cli/options/number_range.h"
 #include "cli/process/poll_set.h"
@@ -19,23 +20,11 @@
 namespace gradbus {
 namespace {
 
-struct TopOptions {
-  std::string coordinator;
-  std::string token_file;
+struct TopOptions : CoordinatorOptions {
   double every = 1;
   bool once = false;
   bool json = false;
 };
-
-void declare_top_cluster(CLI::App& app, TopOptions& options) {
-  app.add_option(
-      "--coordinator", options.coordinator,
-      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
-  app.add_option(
-      "--token-file", options.token_file,
-      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
-      "/etc/gradbus/token");
-}
 
 // Whether the keys that wait change the view; `ended`: one of them ends the command.
 bool take_keys(FullScreen& screen, TopView& view, bool& ended) {
@@ -121,7 +110,7 @@ Action declare_top(CLI::App& app) {
       ->check(number_range(0.1, 3600.0));
   app.add_flag("--once", options->once, "print one page and exit; also if this is no terminal");
   app.add_flag("--json", options->json, "one JSON object as of status --json, and exit");
-  declare_top_cluster(app, *options);
+  add_coordinator_options(app, *options);
   return [options] { return top(*options); };
 }
 
@@ -129,7 +118,7 @@ Action declare_jobs(CLI::App& app) {
   auto options = std::make_shared<TopOptions>();
   app.footer("Exit code: 0; 2 if no coordinator answers.");
   app.add_flag("--json", options->json, "a JSON array with an object for each job");
-  declare_top_cluster(app, *options);
+  add_coordinator_options(app, *options);
   return [options] { return jobs(*options); };
 }
 

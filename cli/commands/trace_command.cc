@@ -8,6 +8,7 @@
 #include <random>
 
 #include "cli/cluster/coordinator_client.h"
+#include "cli/cluster/coordinator_options.h"
 #include "cli/command.h"
 #include "cli/options/number_range.h"
 #include "cli/process/signal_queue.h"
@@ -22,14 +23,12 @@ constexpr int kAskEveryMs = 500;
 constexpr int kNice = 10;  // the traced job may need every core
 constexpr double kSecondsMax = 1e6;
 
-struct TraceOptions {
+struct TraceOptions : CoordinatorOptions {
   std::string job;
   std::string file = "trace.json";
   double seconds = 5;
   bool to_the_end = false;
   bool wait = false;
-  std::string coordinator;
-  std::string token_file;
   bool json = false;
 };
 
@@ -102,13 +101,7 @@ Action declare_trace(CLI::App& app) {
   app.add_flag("--wait", options->wait, "wait until a job of this name starts");
   app.add_option("-o,--output", options->file, "file to write; default trace.json");
   app.add_flag("--json", options->json, "one JSON object");
-  app.add_option(
-      "--coordinator", options->coordinator,
-      "HOST:PORT; default: GRADBUS_COORDINATOR, else that of /etc/gradbus, else 127.0.0.1:7400");
-  app.add_option(
-      "--token-file", options->token_file,
-      "the cluster token; default: that of this user's own run, else GRADBUS_TOKEN_FILE, else "
-      "/etc/gradbus/token");
+  add_coordinator_options(app, *options);
   app.footer(
       "Only the job's owner and root may do this. The file opens in https://ui.perfetto.dev and "
       "chrome://tracing; gradbus timeline FILE sums it up. Ctrl-C ends the trace early.\n\n"

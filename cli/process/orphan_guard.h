@@ -1,7 +1,6 @@
-// What still cleans up when the launcher itself is killed with SIGKILL: a small process that waits
-// on a pipe and, when the launcher is gone, kills the process groups and removes the directory it
-// was told of. Each rank has a parent-death signal besides, but that does not reach a rank's
-// children.
+// A small process that cleans up when the launcher is killed with SIGKILL. It waits on a pipe. When
+// the launcher has ended, it kills the registered process groups and removes the registered
+// directory. Ranks also have a parent-death signal, but that does not reach their children.
 //
 // Main thread only. Start it before any other child, so that it holds none of their pipes.
 #pragma once

@@ -69,8 +69,8 @@ class AgentSocket {
       if (!status.ok()) return fail(status);
     }
   }
-  // Tells the agent that this rank has waited so long. An agent that reads nothing ends the
-  // session.
+  // Reports to the agent that this rank has waited for `waited`. An agent that reads nothing ends
+  // the session.
   void report_blocked(const std::string& name, uint64_t round, Nanos waited, bool background,
                       Nanos now);
   // The session ends: waits of other threads end with this error.

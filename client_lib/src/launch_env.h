@@ -4,8 +4,8 @@
 // Sources, first complete one wins: explicit options, GRADBUS_*, torchrun, Horovod, Open MPI, PMI
 // (MPICH, Slurm's srun --mpi=pmi2), Slurm, else a world of one. A variable that is present but not
 // a number in range is an error that names it, never a silent fall-through. So is one of
-// GRADBUS_RANK and GRADBUS_SIZE without the other. launch_traces.h warns about a world of one that
-// looks wrong.
+// GRADBUS_RANK and GRADBUS_SIZE without the other. launch_warnings.h warns about a world of one
+// that looks wrong.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ Operation::Operation(Session& session, TensorSpec spec, const Buffers& buffers)
 }
 
 Status Operation::begin() {
-  session_.waits().starters().note();
+  session_.waits().submitting_threads().note_current_thread();
   GRADBUS_RETURN_IF_ERROR(session_.socket().failure());
   {
     const std::lock_guard lock(lock_);

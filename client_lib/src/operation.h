@@ -31,7 +31,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   virtual ~Operation() = default;
 
   // Before begin(): it has this number, and gives it back if it is refused before its first round.
-  void is_unnamed(std::optional<Unnamed> drawn) { drawn_ = std::move(drawn); }
+  void set_unnamed_number(std::optional<Unnamed> drawn) { drawn_ = std::move(drawn); }
   // Takes the input and starts; the output is written when wait() or test() sees the end.
   Status begin();
   // kOk: over, with its result; kBusy: not yet; else its error.

@@ -2,7 +2,8 @@
 
 #include <sys/random.h>
 
-#include "client_lib/src/launch_traces.h"
+#include "client_lib/src/forks.h"
+#include "client_lib/src/launch_warnings.h"
 #include "common/errors.h"
 #include "common/policy/codec_choice.h"
 

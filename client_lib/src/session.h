@@ -10,12 +10,11 @@
 #include "client_lib/src/agent_socket.h"
 #include "client_lib/src/coordinator_questions.h"
 #include "client_lib/src/device_offers.h"
-#include "client_lib/src/forks.h"
-#include "client_lib/src/heard_mode_changes.h"
 #include "client_lib/src/launch_env.h"
 #include "client_lib/src/pending_operations.h"
 #include "client_lib/src/rank_channel.h"
 #include "client_lib/src/rank_tensors.h"
+#include "client_lib/src/received_mode_changes.h"
 #include "client_lib/src/session_registry.h"
 #include "client_lib/src/streams.h"
 #include "client_lib/src/tensor.h"
@@ -55,8 +54,6 @@ class Session {
   Result<std::unique_ptr<Session>> open_set(LaunchIdentity identity);
   ~Session();
 
-  // False in a child that was forked from the process that opened the session.
-  bool is_of_this_process() const { return fork_depth() == fork_depth_; }
   const LaunchIdentity& identity() const { return identity_; }
   const SessionOptions& options() const { return options_; }
   // This rank's place in the job and on its node.
@@ -73,7 +70,7 @@ class Session {
   WaitLoop& waits() { return waits_; }
   CoordinatorQuestions& questions() { return questions_; }
   DeviceOffers& device_offers() { return device_offers_; }
-  HeardModeChanges& mode_changes() { return mode_changes_; }
+  ReceivedModeChanges& mode_changes() { return mode_changes_; }
 
   // ---- the loop
   // Reads the agent's packets and advances the operations that wait for them: for all sessions of
@@ -91,7 +88,6 @@ class Session {
 
   const LaunchIdentity identity_;
   const SessionOptions options_;
-  const uint64_t fork_depth_ = fork_depth();
   SessionRegistry& registry_ = SessionRegistry::of_this_process();
   JoinedPacket joined_;
   AgentSocket socket_{options_.agent_timeout};
@@ -99,7 +95,7 @@ class Session {
   RankTensors tensors_{*this, socket_, channel_, registry_, joined_};
   Streams streams_{registry_};
   PendingOperations operations_;  // after the tensors that they use
-  HeardModeChanges mode_changes_;
+  ReceivedModeChanges mode_changes_;
   CoordinatorQuestions questions_{socket_};
   DeviceOffers device_offers_{socket_};
   WaitLoop waits_{{*this, joined_, registry_, socket_, channel_, tensors_, operations_, streams_},

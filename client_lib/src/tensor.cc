@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kReducedAtOnceBytes =
     16384;  // a few microseconds of start(), which never blocks
 
-uint8_t worker_of(const Session& session) {
+uint8_t reducer_of(const Session& session) {
   return static_cast<uint8_t>(session.joined().local_rank);
 }
 
@@ -70,7 +70,7 @@ Status Tensor::start_optimizer_state(PsRequest kind, uint32_t part) {
 }
 
 Status Tensor::start(uint64_t bytes, PsRequest pull, uint32_t optimizer_state_part) {
-  session_.waits().starters().note();
+  session_.waits().submitting_threads().note_current_thread();
   GRADBUS_RETURN_IF_ERROR(begin_round());
   if (!carried_.empty() && brings_gradient(pull)) add_carried();
   Submission record{};
@@ -156,7 +156,7 @@ void Tensor::post(uint64_t bytes) {
   const bool at_once = reduces(shape.kind) && !shape.remote && spec_.bytes() <= kReducedAtOnceBytes;
   if (!at_once) return local_reduction_.post(session_.joined().local_rank, round_, bytes);
   if (local_reduction_.post_quietly(session_.joined().local_rank, round_, bytes))
-    local_reduction_.help(round_, worker_of(session_), UINT32_MAX);
+    local_reduction_.reduce_chunks(round_, reducer_of(session_), UINT32_MAX);
 }
 
 void Tensor::complete(uint64_t round, Code code, uint64_t staleness) {
@@ -166,14 +166,15 @@ void Tensor::complete(uint64_t round, Code code, uint64_t staleness) {
 }
 
 // Chunks that this thread has reduced.
-uint32_t Tensor::help(uint32_t chunks_max) {
-  if (traced_start_ == 0) return local_reduction_.help(round_, worker_of(session_), chunks_max);
+uint32_t Tensor::reduce_chunks(uint32_t chunks_max) {
+  if (traced_start_ == 0)
+    return local_reduction_.reduce_chunks(round_, reducer_of(session_), chunks_max);
   const Nanos began = monotonic_now();
   if (traced_posts_ == 0) {
     traced_posts_ = began;
     session_.channel().trace().add(TraceKind::kRanks, id_, round_, traced_start_, began);
   }
-  const uint32_t chunks = local_reduction_.help(round_, worker_of(session_), chunks_max);
+  const uint32_t chunks = local_reduction_.reduce_chunks(round_, reducer_of(session_), chunks_max);
   if (chunks > 0)
     session_.channel().trace().add(
         TraceKind::kReduce, id_, round_, began, monotonic_now(),
@@ -184,7 +185,7 @@ uint32_t Tensor::help(uint32_t chunks_max) {
 bool Tensor::finished() {
   if (!local_reduction_.shape().remote) return attempt_local();
   if (reduces(spec_.kind) && local_reduction_.shape().local_size > 1 &&
-      local_reduction_.may_help(round_) && help(1) > 0)
+      local_reduction_.may_reduce(round_) && reduce_chunks(1) > 0)
     session_.channel().ring_doorbell();
   session_.channel().flush();
   session_.tensors().take_completions();
@@ -193,7 +194,7 @@ bool Tensor::finished() {
 
 bool Tensor::attempt_local() {
   if (reduces(spec_.kind)) {
-    if (local_reduction_.may_help(round_)) help(UINT32_MAX);
+    if (local_reduction_.may_reduce(round_)) reduce_chunks(UINT32_MAX);
     return local_reduction_.finished(round_);
   }
   // On one node rank and local rank are the same.

@@ -101,7 +101,7 @@ class Tensor {
   Status start_residual_state(SubmissionKind kind, ResidualStatePart part);
   // Multiplies the residual when the next round begins. O900 unless finite and above 0.
   Status scale_residual_state(double factor);
-  // For the warm-up of a codec, the next round is the one after so many.
+  // Sets the number of rounds already done, for the codec's warm-up.
   void continue_warm_up(uint64_t rounds) { warm_up_round_ = rounds + 1; }
   // If shards hold the parameters: the rate from the next round on. Initially it is the mode's.
   void set_learning_rate(double rate) { learning_rate_ = rate, has_rate_ = true; }
@@ -135,7 +135,7 @@ class Tensor {
   void add_carried();
   bool finished();
   bool attempt_local();
-  uint32_t help(uint32_t chunks_max);
+  uint32_t reduce_chunks(uint32_t chunks_max);
 
   Session& session_;
   const TensorSpec spec_;

@@ -94,7 +94,7 @@ void WaitLoop::report_when_due(const WaitSubject& subject, Nanos now) {
   if (now - subject.clock.reported < kBlockedReportEvery) return;
   subject.clock.reported = now;
   parts_.socket.report_blocked(subject.name, subject.round, now - subject.clock.advanced,
-                               !starters_.blocked_with_this_thread(), now);
+                               !submitting_threads_.blocked_with_this_thread(), now);
 }
 
 Status WaitLoop::timed_out(const WaitSubject& subject, Nanos waited,

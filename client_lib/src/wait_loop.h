@@ -17,8 +17,8 @@
 #include "client_lib/src/rank_tensors.h"
 #include "client_lib/src/registration.h"
 #include "client_lib/src/session_registry.h"
-#include "client_lib/src/starters.h"
 #include "client_lib/src/streams.h"
+#include "client_lib/src/submitting_threads.h"
 #include "client_lib/src/tensor.h"
 
 namespace gradbus {
@@ -46,9 +46,10 @@ struct WaitParts {
 
 class WaitLoop {
  public:
-  WaitLoop(const WaitParts& parts, bool many_threads) : parts_(parts), starters_(many_threads) {}
+  WaitLoop(const WaitParts& parts, bool many_threads)
+      : parts_(parts), submitting_threads_(many_threads) {}
 
-  Starters& starters() { return starters_; }
+  SubmittingThreads& submitting_threads() { return submitting_threads_; }
 
   // Calls `attempt` until it returns true. Fails with P110 after `timeout`, or with the job's
   // error.
@@ -89,7 +90,7 @@ class WaitLoop {
   };
 
   const WaitParts parts_;
-  Starters starters_;
+  SubmittingThreads submitting_threads_;
 };
 
 inline void relax_cpu() { __builtin_ia32_pause(); }

@@ -28,7 +28,7 @@ class LogQueue {
     std::function<size_t(std::string_view)> write_now;
     // Writes all; may wait.
     std::function<void(std::string_view)> write;
-    // So many more records were lost; it may call put().
+    // `lost` more records were lost. It may call put().
     std::function<void(uint64_t lost)> on_lost;
   };
 
@@ -36,7 +36,7 @@ class LogQueue {
 
   // Any thread. It waits for nobody but other callers.
   void put(std::string_view record);
-  // Waits until everything is written, at most so long.
+  // Waits until everything is written, for at most `limit`.
   void flush(std::chrono::milliseconds limit);
   // As flush(), at the end of the process: on_lost() is not called any more.
   void finish(std::chrono::milliseconds limit);

@@ -1,5 +1,5 @@
-// Lines of a log that anybody can cause: so many a second, with the number that were left out. One
-// thread, or under a lock.
+// Log lines that anybody can cause. A limited number is written per second, with the number of
+// lines that were left out. One thread, or under a lock.
 #pragma once
 
 #include <cstdint>

@@ -76,8 +76,6 @@ enum class Metric : uint8_t {
   kControlMessages,
 };
 
-inline constexpr size_t kMetricLabelsMax = 3;
-
 struct MetricInfo {
   Metric metric;
   std::string_view name;

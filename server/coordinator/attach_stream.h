@@ -1,17 +1,16 @@
 // One agent's stream, and the desk where all streams meet the coordinator.
 //
 // Desk: the coordinator and every stream's queue behind one mutex. gRPC's threads and the tick
-// thread come in through act(), which runs one event and hands out what it produced.
+// thread call act(), which runs one event and puts its messages into the queues.
 //
 // AttachStream: reads one message at a time and writes one at a time, as gRPC requires. It deletes
 // itself in OnDone, the last callback. Invariants, all under the desk's mutex:
-//   * busy_ is set while a write is under way, and for good once Finish was called;
-//   * whoever sets busy_ starts that operation after unlocking: nobody else can meanwhile finish
-//   the
-//     stream, so it still exists;
+//   * busy_ is set during a write, and stays set once Finish was called;
+//   * the thread that sets busy_ starts that operation after unlocking. No other thread can finish
+//     the stream in between, so it still exists;
 //   * the queue holds at most queue_bytes_max; an agent that does not read loses its stream.
-// The next message is read when the last one was handled, so what an agent sends ahead waits in
-// gRPC's flow-control window and its own.
+// The next message is read when the last one was handled. So the next messages of an agent wait in
+// the flow-control windows of gRPC and of the agent.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -85,8 +84,8 @@ class Desk {
   // stream.
   void set_question_sink(std::function<void(Question)> sink) { question_sink_ = std::move(sink); }
 
-  // While the coordinator does not hear those who speak to it, no time passes for it. Afterwards
-  // all leases begin again.
+  // While `deaf`, messages are not read in time, so the coordinator's clock stands still.
+  // Afterwards all leases begin again.
   void set_deaf(bool deaf);
 
   // A stream's own steps.

@@ -1,8 +1,8 @@
-// Traces of jobs that tools record: which agents have to be told, the offsets of their clocks, and
-// the spans until a tool takes them.
+// Traces of jobs that tools record: the agents that take part, the offsets of their clocks, and the
+// spans that no tool has fetched yet.
 //
-// Part of Coordinator; pure. Bounded: a trace has at most kTraceBytesMax of spans that wait, and
-// ends when nobody takes them for kTakenWithin.
+// Part of Coordinator; pure. A trace stores at most kTraceBytesMax of spans, and ends when no tool
+// fetches them for kTakenWithin.
 #pragma once
 
 #include <cstddef>

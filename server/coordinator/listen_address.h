@@ -1,6 +1,6 @@
-// The --listen option: host:port or unix:/path, and what is wrong with one.
+// The --listen option, host:port or unix:/path, and the errors of an invalid address.
 //
-// Pure but for why_not_bindable, which tries the address with a socket of its own.
+// Pure except for why_not_bindable(), which tries to bind a socket to the address.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// The time of the coordinator's decisions: that in which it worked.
+// The clock for the coordinator's decisions. It runs only while the coordinator works.
 //
-// A process that was stopped, or got no processor, has heard nobody. Leases, deadlines and patience
-// must not count that time as the silence of others. The coordinator's loop turns at least every
-// kTurnMs; what a turn takes longer than kGapMax is cut out of this clock. So is the time in which
-// it is deaf: it turns, and does not hear those who speak. Never goes back.
+// A process that was stopped, or got no processor, has read no message. Leases and deadlines must
+// not count that time as silence of agents. The coordinator's loop turns at least every kTurnMs. If
+// a turn takes longer than kGapMax, the clock leaves out the excess. It also leaves out the time in
+// which the loop turns but messages are not read (self_call.h, own_load.h). It never goes back.
 #pragma once
 
 #include <algorithm>

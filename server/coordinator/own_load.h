@@ -1,9 +1,8 @@
 // How busy gRPC's threads of this process are.
 //
-// gRPC reads a connection when one of its threads gets to it. Under a flood, or without a
-// processor, that takes seconds, and the messages of one connection may wait while a call on
-// another one is answered. So time in which these threads always had work is not time in which an
-// agent was silent.
+// gRPC reads a connection when one of its threads is free. Under a flood of calls, or without a
+// processor, that takes seconds. Meanwhile messages of one connection wait while calls of others
+// are answered. So an agent does not count as silent while these threads always had work.
 //
 // One thread.
 #pragma once

@@ -1,9 +1,9 @@
-// What is known of the paths between agents, and which one is measured next.
+// The measured costs of paths between agents, and the path to measure next.
 //
-// Each agent that attaches is paired with those that attached last before it; one agent of a pair
-// measures. One measurement at a time in the whole cluster, and only between agents that no running
-// job uses: two would share a wire and find half of it, and a job comes first. Nobody waits for a
-// figure. They are kept while both agents stay.
+// Each agent that attaches is paired with those that attached last before it. One agent of a pair
+// measures. There is one measurement at a time in the whole cluster, because two on one wire would
+// each find half of its bandwidth. Agents that a running job uses are not measured. No job waits
+// for a measurement. Results are stored while both agents are attached.
 //
 // Part of Coordinator; pure.
 #pragma once

@@ -1,11 +1,12 @@
-// Whether the coordinator hears those who speak to it: it calls itself, over its own port.
+// Detects whether the coordinator reads its messages: it calls itself over its own port.
 //
-// Under a flood of calls, gRPC's threads are busy with them, and heartbeats wait unread though the
-// coordinator's loop turns in time. A call of its own waits as long as they do. While one waits,
-// the coordinator counts nobody's silence (loop_clock.h). A call that fails has been answered, too.
+// Under a flood of calls, gRPC's threads are busy and heartbeats wait unread, although the
+// coordinator's loop turns in time. A call to itself waits as long as they do. While such a call
+// waits, the coordinator counts no agent as silent (loop_clock.h). A failed call counts as
+// answered.
 //
-// One call at a time. begin() and waits_since() are for the ticking thread. gRPC owns a call and
-// its memory until it is done with both; the channel outlives the last call.
+// One call at a time. Only the tick thread calls begin() and waits_since(). gRPC owns a call and
+// its memory until the call has ended. The channel outlives the last call.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

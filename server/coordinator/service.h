@@ -1,14 +1,13 @@
 // The coordinator's gRPC service: Challenge, Attach, Status, StopJob, ChangeMode, Trace, Events,
-// DrainNode, health,
-// reflection.
+// DrainNode, health and reflection.
 //
-// Thin: every call becomes one event of the pure Coordinator, under the Desk's mutex; a thread of
-// its own makes it tick. Status calls go through the StatusDesk, ranks' questions through the
-// QuestionDesk. start() and stop() are for one
-// thread; gRPC's threads do the rest.
+// Every call becomes one event of the pure Coordinator, under the Desk's mutex. A separate thread
+// makes the Coordinator tick. The StatusDesk answers Status calls, and the QuestionDesk answers
+// questions of ranks. One thread calls start() and stop(); gRPC's threads do the rest.
 //
-// With a token every call must prove it (token_guard.h). Without one, only a Unix socket, which has
-// the permissions of a file, is listened on unless that is asked for. Nothing is encrypted yet.
+// With a token every call must prove it (token_guard.h). Without a token the service listens only
+// on a Unix socket, which has the permissions of a file, unless the user allows more. Nothing is
+// encrypted yet.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

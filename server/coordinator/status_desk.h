@@ -1,11 +1,11 @@
-// Answers Status calls, on a thread of its own, so that agents' messages never wait for them.
+// Answers Status calls on a separate thread, so that messages of agents never wait for them.
 //
-// An answer is made after its call came. All calls about the same jobs that wait by then share it:
-// it is built and serialized once. Building it needs the coordinator, so between two builds the
-// coordinator is left alone for several times as long as the last one took. Few answers are on
-// their way at a time; a caller that does not read loses its call. The queue is bounded.
+// An answer is built and serialized once for all waiting calls about the same jobs. No call gets an
+// answer that was built before the call arrived. A build locks the coordinator. So the next build
+// waits several times as long as the last one took. The number of answers in flight and the queue
+// are bounded. A caller that does not read loses its call.
 //
-// Callers have proven the cluster token before they come here.
+// Callers have already proven the cluster token.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

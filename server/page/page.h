@@ -1,8 +1,8 @@
 // The coordinator's web page: files that everybody may read, and the cluster's state as JSON for
 // those who have the page's key.
 //
-// The coordinator publishes its status once a second. JSON is made from it when somebody asks, once
-// for all who ask in that second. So watchers cost the coordinator nothing, however many they are.
+// The coordinator publishes its status once a second. The first request in a second makes JSON from
+// it, and all requests in that second share it. So the number of watchers does not matter.
 // Any thread.
 #pragma once
 
@@ -22,7 +22,6 @@
 
 namespace gradbus {
 
-inline constexpr Nanos kPageEvery = kSecond;
 inline constexpr size_t kPageEventsMax = 200;
 inline constexpr size_t kPageRanksMax = 256;  // of a job: those that others wait for come first
 

@@ -1,5 +1,5 @@
-// What jobs and links did in the last ten minutes, for the charts of the web page. One thread at a
-// time.
+// The figures of jobs and links in the last ten minutes, for the charts of the web page. One thread
+// at a time.
 //
 // Every two seconds a sample is made from the coordinator's status. The number of jobs, nodes and
 // samples is bounded, so the memory is at most a few megabytes.

@@ -8,7 +8,7 @@
 //   split        front: when the link is free, and how long the rest of the forward pass then takes
 //
 // Pure; any thread. Time: layers^2 times the length of a front. More than kAtomsMax layers are
-// joined to so many atoms of equal bytes first.
+// first joined to kAtomsMax atoms of equal bytes.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ using Cuts = std::vector<uint32_t>;
 using CutCost = std::function<double(const Cuts&)>;
 
 struct CutSearch {
-  uint32_t groups = 0;       // exactly so many (at most one per tensor); 0: as many as help
+  uint32_t groups = 0;       // exact number (at most one per tensor); 0: as many as help
   uint32_t groups_max = 24;  // when they are searched
   uint32_t grid = 24;        // positions that are tried for a new cut
   double gain_min = 0.0005;  // of the cost; three cuts in a row that gain less end the search

@@ -45,7 +45,7 @@ struct Plan {
   // When a layer's next forward pass may start: true, when its own gradients have arrived, so
   // parameters are stepped one by one; false, when all have.
   bool steps_per_layer = false;
-  // Operations are interrupted for more urgent ones after each chunk of so many bytes; 0: never.
+  // An operation yields to more urgent ones after each chunk of this size; 0: never.
   uint64_t chunk_bytes = 0;
   // Bytes that may be committed to the network, where nothing overtakes; 0: one operation.
   uint64_t in_flight_bytes_max = 0;

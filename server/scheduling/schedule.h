@@ -29,8 +29,8 @@ struct ScheduleOptions {
   uint64_t partition_bytes = 4'096'000;   // bytescheduler: BYTEPS_PARTITION_BYTES
   uint64_t budget_bytes = 4'096'000;      // bytescheduler: at least a partition
   uint64_t dear_bytes = 25 << 20;         // dear: DeAR's THRESHOLD
-  uint32_t nearby_layers = 0;             // dear: so many layers make a group; 0: dear_bytes does
-  uint32_t groups = 0;                    // mergecomp: exactly so many; 0: searched
+  uint32_t nearby_layers = 0;             // dear: layers per group; 0: dear_bytes decides
+  uint32_t groups = 0;                    // mergecomp: exact number; 0: searched
 };
 
 using Planner = Result<Plan> (*)(const Workload&, const Cluster&, const ScheduleOptions&);

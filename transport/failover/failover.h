@@ -101,7 +101,7 @@ class FailoverTransport final : public Transport {
   void take_frame(FailoverLink& link, const TransportEvent& event);
   void control_sent(Half& half);
   void control_received(Half& half, const TransportEvent& event);
-  void heard(FailoverLink& link, const LinkState& state);
+  void on_link_state(FailoverLink& link, const LinkState& state);
   void serve_control(Half& half);
   void lend_control(Half& half, size_t slot);
 

@@ -144,11 +144,11 @@ void FailoverTransport::control_received(Half& half, const TransportEvent& event
   FailoverLink& link = *half.link;
   if (half.unlent != 0) queue(link);
   const Result<LinkState> state = unpack_link_state(frame);
-  if (state.ok()) return heard(link, state.value());
+  if (state.ok()) return on_link_state(link, state.value());
   leave(link, state.status().code(), state.status().message());
 }
 
-void FailoverTransport::heard(FailoverLink& link, const LinkState& state) {
+void FailoverTransport::on_link_state(FailoverLink& link, const LinkState& state) {
   const size_t events_before = events_.size();
   if (!link.sends.taken(state.taken, events_of(link)))
     return leave(link, Code::kCorrupt, "the other side claims a frame that it cannot have");

@@ -229,7 +229,7 @@ void RdmaTransport::dismiss(Bootstrap& pending) {
 // ---- both sides
 
 // Handles an event of the connection's socket: reads until nothing is left.
-void RdmaTransport::hear(Bootstrap& bootstrap) {
+void RdmaTransport::on_socket_event(Bootstrap& bootstrap) {
   while (advance(bootstrap)) continue;
 }
 

@@ -58,7 +58,7 @@ class QueuePair {
   // Requests a notice for the next completion. Returns false if one was already requested. After
   // true, call poll() once more: work that completed before may have caused no notice.
   bool arm();
-  void notice_came() { armed_ = false; }
+  void on_completion_event() { armed_ = false; }
 
  private:
   QueuePair(const RdmaDevice& device, uint32_t posts_max);

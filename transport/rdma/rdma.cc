@@ -125,9 +125,10 @@ void RdmaTransport::collect() {
       case Poller::kTick: tick_due_ = true; break;
       case Poller::kListener: accept_connections(); break;
       case Poller::kCompletions:
-        while (void* pair = device_->next_notice()) static_cast<QueuePair*>(pair)->notice_came();
+        while (void* pair = device_->next_notice())
+          static_cast<QueuePair*>(pair)->on_completion_event();
         break;
-      default: hear(*static_cast<Bootstrap*>(edge.data.ptr));
+      default: on_socket_event(*static_cast<Bootstrap*>(edge.data.ptr));
     }
   }
 }

@@ -104,7 +104,7 @@ class RdmaTransport final : public Transport {
   RdmaLink& add_link(std::string peer);
   Result<std::vector<RdmaLane>> make_lanes(size_t count);
   Status connect_lanes(std::vector<RdmaLane>& lanes, const RdmaHello& peer) const;
-  void hear(Bootstrap& bootstrap);
+  void on_socket_event(Bootstrap& bootstrap);
   bool advance(Bootstrap& bootstrap);
   bool say_hello(Bootstrap& bootstrap);
   bool take_hello(Bootstrap& bootstrap);

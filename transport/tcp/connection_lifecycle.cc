@@ -162,7 +162,7 @@ void TcpTransport::admit_from(Listener& listener, PendingConnections::Streams& l
 void TcpTransport::read_pending(Stream& pending) {
   PendingConnections::Streams leaving;
   std::optional<PendingConnections::PendingLink> complete =
-      pending_connections_.hear(pending, leaving);
+      pending_connections_.read_handshake(pending, leaving);
   retire_all(leaving);
   if (complete) accept_complete(std::move(*complete));
 }

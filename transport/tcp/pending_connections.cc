@@ -28,8 +28,8 @@ PendingConnections::Place PendingConnections::least_wanted() {
   return silent != pending_.end() ? silent : std::ranges::find_if(pending_, is_theirs);
 }
 
-std::optional<PendingConnections::PendingLink> PendingConnections::hear(Stream& pending,
-                                                                        Streams& leaving) {
+std::optional<PendingConnections::PendingLink> PendingConnections::read_handshake(
+    Stream& pending, Streams& leaving) {
   const auto place =
       std::find_if(pending_.begin(), pending_.end(),
                    [&](const PendingConnection& one) { return one.stream.get() == &pending; });

@@ -33,7 +33,7 @@ class PendingConnections {
 
   // Reads the bytes of `pending`. Returns a complete link when it was the last missing connection.
   // A pending connection that is not a Gradbus peer joins `leaving`.
-  std::optional<PendingLink> hear(Stream& pending, Streams& leaving);
+  std::optional<PendingLink> read_handshake(Stream& pending, Streams& leaving);
 
   void expire(Nanos now, Streams& leaving);
 

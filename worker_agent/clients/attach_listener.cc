@@ -113,7 +113,7 @@ std::optional<AcceptedClient> AttachListener::accept() {
   client.uid = peer.uid;
   client.pid = peer.pid;
   client.process = open_process(client.socket.get(), peer.pid);
-  if (!client.process.valid() && peer.pid > 0) client.trace = ProcessTrace(peer.pid);
+  if (!client.process.valid() && peer.pid > 0) client.identity = ProcessIdentity(peer.pid);
   return client;
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "common/fd.h"
-#include "common/process_trace.h"
+#include "common/process_identity.h"
 #include "common/status.h"
 
 namespace gradbus {
@@ -19,7 +19,7 @@ struct AcceptedClient {
   // Readable when the process has ended, even while a forked child still has the socket. Invalid
   // when the process is in another pid namespace on an old kernel.
   Fd process;
-  ProcessTrace trace;  // for a client without `process`
+  ProcessIdentity identity;  // for a client without `process`
   uid_t uid = 0;
   uint64_t number = 0;  // among all clients of the agent, from 1: a pid may come again
   pid_t pid = 0;        // 0 when it is in another pid namespace: shown, never used as a key

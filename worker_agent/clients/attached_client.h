@@ -38,7 +38,7 @@ class AttachedClient {
   int fd() const { return accepted_.socket.get(); }
   int process_fd() const { return accepted_.process.get(); }
   // For a client without process_fd().
-  bool process_ended() const { return accepted_.trace.ended(); }
+  bool process_ended() const { return accepted_.identity.ended(); }
   uid_t uid() const { return accepted_.uid; }
   pid_t pid() const { return accepted_.pid; }
   uint64_t number() const { return accepted_.number; }

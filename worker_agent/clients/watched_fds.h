@@ -1,4 +1,4 @@
-// The descriptors for which a thread sleeps: an epoll set that tells which of them are ready.
+// The descriptors for which a thread sleeps: an epoll set that returns those which are ready.
 #pragma once
 
 #include <sys/epoll.h>

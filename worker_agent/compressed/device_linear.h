@@ -1,13 +1,14 @@
-// powersgd and blocktopk of a partition on a GPU (compression/cuda/cuda_linear.h). The GPU does
-// what reads the elements; the codec itself stays on the host and does what is small: it draws Q,
-// orthogonalises P, chooses blocks. What it makes lies in pinned memory of the partition's own and
-// is copied to the same place in the device's:
+// powersgd and blocktopk of a partition on a GPU (compression/cuda/cuda_linear.h). The GPU does all
+// work that reads the elements. The codec itself stays on the host and does the small work: it
+// draws Q, orthogonalises P and chooses blocks. Its results are in pinned memory of the partition,
+// and are copied to the same offset of the partition's device memory:
 //
 //   powersgd    Q for round 0 | P | Q for finish()
 //   blocktopk   the chosen blocks, u32 | of each block its place among them + 1, or 0, u32
 //
-// Each part is written once in a round, behind the ring of the round's first vector but for the
-// first Q, which nothing reads from behind that ring on; so no copy of the round before is pending.
+// Each part is written once in a round, after the ring of the round's first vector. The first Q is
+// written before, but nothing reads it after that ring. So no copy of the previous round is
+// pending.
 #pragma once
 
 #include <cstddef>

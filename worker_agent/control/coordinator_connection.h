@@ -1,8 +1,9 @@
-// The agent's connection to the coordinator: whether it is there, since when it is gone, who this
-// agent is for it, and when the next attempt or heartbeat is due.
+// The agent's connection to the coordinator: whether it is open, since when it is lost, the agent's
+// id, and when the next attempt or heartbeat is due.
 //
 // It reads no clock. A stream that ended is opened again with back-off. A coordinator that is gone
-// for less than a minute may return; jobs and requests of ranks wait for it. Conductor thread only.
+// for less than a minute may return, so jobs and requests of ranks wait for it. Conductor thread
+// only.
 #pragma once
 
 #include <cstdint>

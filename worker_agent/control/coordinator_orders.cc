@@ -29,7 +29,7 @@ void CoordinatorOrders::take(const v1::CoordinatorMessage& message, Nanos now) {
 void CoordinatorOrders::take_answers(Nanos now) {
   for (const JobBroken& event : broken_.take()) jobs_.broken(event, now);
   for (const PathAnswer& answer : answers_->take()) report_path(answer);
-  nccl_.take_news();
+  nccl_.handle_events();
   for (const TensorGone& gone : gone_->take())
     if (WorkerControlJob* const job = jobs_.find(gone.job)) job->free_tensor(gone.tensor);
 }
@@ -70,7 +70,7 @@ void CoordinatorOrders::tensor_refused(const v1::TensorRefused& refused) {
   if (WorkerControlJob* const job = jobs_.find(refused.job_id())) job->refuse(refused);
 }
 
-// ---- news for ranks
+// ---- messages for ranks
 
 void CoordinatorOrders::stall(const v1::StallNotice& notice, Nanos now) {
   WorkerControlJob* const job = jobs_.running(notice.job_id());

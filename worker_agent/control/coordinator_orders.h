@@ -1,5 +1,5 @@
-// What the coordinator tells this agent to do with running jobs and paths: it finds the job and
-// passes the order on. The engine's answers come back through mailboxes. Conductor thread only.
+// Carries out the coordinator's orders for running jobs and paths. It finds the job and passes the
+// order on. The engine's answers come back through mailboxes. Conductor thread only.
 #pragma once
 
 #include <array>

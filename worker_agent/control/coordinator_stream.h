@@ -1,5 +1,5 @@
-// What the conductor needs of its stream to the coordinator. ControlLink is the real one; tests
-// record what is sent. Conductor thread only.
+// The conductor's interface to its coordinator stream. ControlLink implements it; tests record the
+// messages. Conductor thread only.
 #pragma once
 
 #include <cstddef>

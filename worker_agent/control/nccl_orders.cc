@@ -13,15 +13,15 @@ void NcclOrders::send_reports(WorkerControlJob& job) {
 }
 
 // A failure in a round would also occur in the next job, and end that one.
-void NcclOrders::take_news() {
-  for (const NcclNews& news : use_.news->take()) {
-    if (news.ended.turn && use_.lost.ok()) {
-      use_.lost = news.ended.status;
+void NcclOrders::handle_events() {
+  for (const NcclEvent& event : use_.events->take()) {
+    if (event.ended.turn && use_.lost.ok()) {
+      use_.lost = event.ended.status;
       spdlog::warn("NCCL is not used any more until this agent is restarted");
     }
-    WorkerControlJob* const job = jobs_.running(news.job);
+    WorkerControlJob* const job = jobs_.running(event.job);
     if (job == nullptr) continue;
-    job->nccl_news(news.ended);
+    job->handle_nccl_event(event.ended);
     send_reports(*job);
   }
 }

@@ -1,4 +1,4 @@
-// NCCL between the nodes of jobs: what the coordinator has agreed with all nodes, and the news of
+// NCCL between the nodes of jobs: what the coordinator has agreed with all nodes, and the events of
 // this node's NCCL processes. Conductor thread only.
 #pragma once
 
@@ -14,9 +14,9 @@ class NcclOrders {
 
   // For the jobs that start here.
   const NcclUse& use() const { return use_; }
-  // Readable when take_news() has something to do.
-  int fd() const { return use_.news->fd(); }
-  void take_news();
+  // Readable when handle_events() has something to do.
+  int fd() const { return use_.events->fd(); }
+  void handle_events();
   void connect(const v1::NcclConnect& order);
   void settle(const v1::NcclSettled& order, Nanos now);
   // What a job has to tell the coordinator.

@@ -24,9 +24,9 @@
 
 namespace gradbus {
 
-// The news of jobs' NCCL processes for this agent, and the reason why it starts no more of them.
+// Events of the NCCL processes of jobs, and the reason why this agent starts no more of them.
 struct NcclUse {
-  std::shared_ptr<Mailbox<NcclNews>> news = std::make_shared<Mailbox<NcclNews>>();
+  std::shared_ptr<Mailbox<NcclEvent>> events = std::make_shared<Mailbox<NcclEvent>>();
   Status lost;
 };
 
@@ -64,7 +64,7 @@ class WorkerControlJob {
   //
   // The reports for the coordinator, and its results.
   std::vector<v1::NcclReport> take_nccl_reports() { return std::exchange(nccl_reports_, {}); }
-  void nccl_news(const NcclQueue::Ended& ended);
+  void handle_nccl_event(const NcclQueue::Ended& ended);
   void connect_nccl(const v1::NcclConnect& connect);
   Status settle_nccl(const v1::NcclSettled& settled);
 

@@ -172,7 +172,7 @@ Status WorkerControlJob::start_nccl(uint32_t device) {
   if (!child.ok()) return no_nccl_ = child.status();
   nccl_device_ = device;
   engine_.post(StartNccl{id(), std::make_unique<NcclQueue>(child.take(), device, nccl_patience()),
-                         nccl_.news});
+                         nccl_.events});
   if (agent_index_ == 0) engine_.post(OrderNccl{id(), {.kind = NcclQueue::Order::Kind::kNewId}});
   return {};
 }
@@ -187,7 +187,7 @@ void WorkerControlJob::report_nccl(uint32_t tensor, const Status& status) {
   report.mutable_error()->set_message(as_utf8(status.message()));
 }
 
-void WorkerControlJob::nccl_news(const NcclQueue::Ended& ended) {
+void WorkerControlJob::handle_nccl_event(const NcclQueue::Ended& ended) {
   if (no_nccl_.ok()) no_nccl_ = ended.status;
   if (ended.turn) return;  // the engine ends the job for it
   switch (ended.kind) {

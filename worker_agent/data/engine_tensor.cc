@@ -166,7 +166,7 @@ bool EngineTensor::ask_for_assistance(uint64_t round) {
 
 uint32_t EngineTensor::assist_some() {
   --assists_left_;
-  return local_reduction_.help(assisted_, kAgentWorker, 1);
+  return local_reduction_.reduce_chunks(assisted_, kAgentReducer, 1);
 }
 
 Result<std::optional<uint32_t>> EngineTensor::reduce_some() {

@@ -96,7 +96,7 @@ class EngineTensor {
   uint32_t assist_some();
   // False when all chunks are claimed, or when as many were tried as a round has. The limit is
   // needed because a client may write words that always claim more work.
-  bool assists() const { return assists_left_ > 0 && local_reduction_.may_help(assisted_); }
+  bool assists() const { return assists_left_ > 0 && local_reduction_.may_reduce(assisted_); }
   void stop_assisting() { assists_left_ = 0; }
 
  private:

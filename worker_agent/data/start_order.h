@@ -6,10 +6,9 @@
 // budget by itself, one might hold it with operation A and another one with B, and both would wait
 // for ever. So agent 0, the leader, decides for the job:
 //   * When all ranks of a node have posted a round, its agent tells the leader that it is ready.
-//   * The leader gives the next turn to the most urgent round that is ready on ALL nodes, as soon
-//   as
-//     that round fits into its own budget. Others wait, also smaller ones, so a large one starts
-//     some day. It tells every agent the number of the turn.
+//   * The leader gives the next turn to the most urgent round that is ready on ALL nodes, once that
+//     round fits into the leader's budget. Others wait, also smaller ones, so a large round cannot
+//     starve. The leader sends the number of the turn to every agent.
 //   * Every agent begins rounds in the order of their turns, each as soon as it fits.
 //
 // WHY NOTHING BLOCKS. Take the first turn that has not ended everywhere. All earlier ones have

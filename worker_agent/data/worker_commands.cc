@@ -26,7 +26,7 @@ void carry_out(Engine& engine, StartNccl command) {
   if (job == nullptr) return;
   // If this fails, it is checked when the engine wakes.
   (void)engine.watch(command.queue->wait_fd(), EPOLLET);
-  job->start_nccl(std::move(command.queue), std::move(command.news));
+  job->start_nccl(std::move(command.queue), std::move(command.events));
 }
 
 void carry_out(Engine& engine, const OrderNccl& command) {

@@ -36,7 +36,7 @@ class WorkerDataJob final : public DataJob {
   Status add_tensor(AddTensor add);
 
   // ---- its NCCL process (worker_data_job_nccl.cc)
-  void start_nccl(std::unique_ptr<NcclQueue> queue, std::shared_ptr<Mailbox<NcclNews>> news);
+  void start_nccl(std::unique_ptr<NcclQueue> queue, std::shared_ptr<Mailbox<NcclEvent>> events);
   void order_nccl(const NcclQueue::Order& order);
 
   // ---- one turn

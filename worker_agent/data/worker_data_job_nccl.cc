@@ -5,9 +5,9 @@
 namespace gradbus {
 
 void WorkerDataJob::start_nccl(std::unique_ptr<NcclQueue> queue,
-                               std::shared_ptr<Mailbox<NcclNews>> news) {
+                               std::shared_ptr<Mailbox<NcclEvent>> events) {
   nccl_.queue = std::move(queue);
-  nccl_.news = std::move(news);
+  nccl_.events = std::move(events);
 }
 
 void WorkerDataJob::order_nccl(const NcclQueue::Order& order) {
@@ -32,13 +32,13 @@ size_t WorkerDataJob::run_nccl() {
 }
 
 void WorkerDataJob::on_nccl_ended(const NcclQueue::Ended& ended) {
-  NcclNews news{start_.job, ended};
+  NcclEvent event{start_.job, ended};
   // An open order is for a tensor that the engine does not know yet.
   const EngineTensor* of = ended.turn ? tensor(ended.tensor) : nullptr;
-  news.ended.status = nccl_status(ended.status, of == nullptr ? "" : of->name());
-  if (!ended.turn || !ended.status.ok()) nccl_.news->post(news);
+  event.ended.status = nccl_status(ended.status, of == nullptr ? "" : of->name());
+  if (!ended.turn || !ended.status.ok()) nccl_.events->post(event);
   if (!ended.turn) return;
-  if (!ended.status.ok()) return fail(news.ended.status);
+  if (!ended.status.ok()) return fail(event.ended.status);
   CollectiveOperation& operation = *tensors_[ended.tensor]->round().operations().front();
   operation.collective().on_turn_ended(actions_);
   run_actions(operation);

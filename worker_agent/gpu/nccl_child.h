@@ -63,7 +63,7 @@ class NcclChild {
   // kBusy until the order is done; kFailed is final.
   State poll(Nanos now);
   State state() const { return state_; }
-  // Readable when poll() has news.
+  // Readable when poll() has an event.
   int wait_fd() const { return socket_.get(); }
   // In kFailed: GB-D626 for an error of NCCL or the process, GB-D627 for a deadline, or GB-D620 to
   // D625 for what the child could not load.

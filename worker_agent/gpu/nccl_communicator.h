@@ -1,14 +1,14 @@
 // One rank's end of an NCCL communicator, for a thread that must not hang: nothing here waits.
-// connect() and the collectives start something, poll() says how far it is, and what has not come
-// by its deadline is aborted, after which this communicator is of no more use.
+// connect() and the collectives start an operation, and poll() returns its state. An operation that
+// has not ended by its deadline is aborted. Then this communicator cannot be used any more.
 //
 // One operation at a time. One thread.
 //
 //   unconnected -connect-> connecting -> ready -all_reduce...-> launching -> running -finished->
 //   ready
 //
-// In `launching` NCCL is still putting its work on the stream; from `running` on an event recorded
-// on the stream comes when the operation is done: the caller asks for that and says finished().
+// In `launching` NCCL is still putting its work on the stream. From `running` on, the caller
+// records an event on the stream. When the event has completed, the caller calls finished().
 #pragma once
 
 #include <cstddef>

@@ -78,7 +78,7 @@ struct AddTensor {
 
 // For the conductor: the result of an order to a job's NCCL process, and the first turn that
 // failed.
-struct NcclNews {
+struct NcclEvent {
   uint64_t job = 0;
   NcclQueue::Ended ended;
 };
@@ -87,7 +87,7 @@ struct NcclNews {
 struct StartNccl {
   uint64_t job = 0;
   std::unique_ptr<NcclQueue> queue;
-  std::shared_ptr<Mailbox<NcclNews>> news;
+  std::shared_ptr<Mailbox<NcclEvent>> events;
 };
 
 struct OrderNccl {

@@ -39,7 +39,7 @@ class HostSum final : public LocalSum {
     const LocalReductionShape& shape = local_reduction_.shape();
     const bool alone = shape.local_size == 1 && shape.reduction.copies();
     if (alone || local_reduction_.chunk_reduced(chunk, round)) return true;
-    local_reduction_.help(round, kAgentWorker, 1);
+    local_reduction_.reduce_chunks(round, kAgentReducer, 1);
     return local_reduction_.chunk_reduced(chunk, round);
   }
   bool is_polled() const override { return true; }

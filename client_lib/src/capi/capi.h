@@ -18,6 +18,7 @@
 #include "client_lib/src/capi/structs.h"
 #include "client_lib/src/capi/views.h"
 #include "client_lib/src/delayed_tensor.h"
+#include "client_lib/src/forks.h"
 #include "client_lib/src/operation.h"
 #include "client_lib/src/session.h"
 #include "common/errors.h"

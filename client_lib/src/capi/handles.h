@@ -27,11 +27,11 @@ class Handles {
   std::unique_ptr<gradbus_mapping> take(const gradbus_mapping* mapping);
   // Takes all handles of a session that ends.
   void end_all_of(const gradbus_session& session);
-  // What is left of a session that has ended stays until others have ended after it.
+  // Keeps an ended session, so that a late call with it gets an error.
   void retire(std::unique_ptr<gradbus_session> session);
 
  private:
-  // A thread that did not hear of an end has this many of them time to make its call.
+  // A late call with a session may come until this many other sessions have ended after it.
   static constexpr size_t kEndedSessionsMax = 16;
 
   std::mutex lock_;  // held over fork(), so a child finds the tables whole

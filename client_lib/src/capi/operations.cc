@@ -130,7 +130,7 @@ Result<Operations> make_all(Session& session, const gradbus_operation* first, si
       requests[i].spec.name = unnamed_tensor(drawn->signature, drawn->number);
     }
     operations.push_back(make_operation(session, requests[i]));
-    operations.back()->is_unnamed(std::move(drawn));
+    operations.back()->set_unnamed_number(std::move(drawn));
   }
   return operations;
 }

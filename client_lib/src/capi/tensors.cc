@@ -104,7 +104,7 @@ Status register_all(gradbus_session& session, const gradbus_tensor_spec* specs, 
                     gradbus_tensor** tensors) {
   StructArray<gradbus_tensor_spec> known;
   GRADBUS_RETURN_IF_ERROR(known.read("gradbus_tensor_spec", specs, n, {}));
-  session.session->waits().starters().note();
+  session.session->waits().submitting_threads().note_current_thread();
   std::vector<Asked> all;
   for (const gradbus_tensor_spec& spec : known.all()) {
     Result<Asked> asked = ask(*session.session, spec);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client_lib/src/delayed_tensor.h"
+#include "client_lib/src/forks.h"
 #include "client_lib/src/session.h"
 #include "gradbus/gradbus.h"
 

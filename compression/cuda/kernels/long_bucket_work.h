@@ -44,7 +44,7 @@ struct LongMeasureWork {
   }
 };
 
-// A block a bucket; sums of so many pieces at a time are fetched by all threads and added by one.
+// One grid block per bucket. All threads fetch the sums of kBatch pieces, and one thread adds them.
 struct LongStepWork {
   static constexpr uint32_t kBatch = 1024;
 

@@ -1,6 +1,6 @@
-// Blocks of signs that are longer than a block of the grid takes: a block of the grid for each
-// piece writes signs and the sums of its batches; one for each of the codec's blocks adds those up
-// in their order, which is the codec's; and what stays is written by the piece again.
+// For sign blocks that are longer than a grid block. Pass 1: one grid block per piece writes the
+// signs and the sums of its batches. Pass 2: one grid block per codec block adds these sums in the
+// codec's order. Pass 3: one grid block per piece writes the residual.
 //
 // Workspace: SignStep[blocks of the codec], then of each piece u32 negatives, and the sums: 1 KiB
 // for 8 KiB of gradient.

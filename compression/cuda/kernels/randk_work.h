@@ -1,5 +1,6 @@
-// Kernels of randk's draw (IndexDraw in codecs/randk.h), which draws until so many are marked. That
-// is: as many as are missing, all at once; then as many as are missing still, until nothing is.
+// Kernels of randk's draw (IndexDraw in codecs/randk.h), which draws until enough elements are
+// marked. Each round draws as many indices in parallel as marks are missing. Duplicates leave marks
+// missing, so rounds repeat until none is.
 #pragma once
 
 #include "compression/cuda/kernels/selection.h"

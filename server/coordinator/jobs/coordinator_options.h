@@ -1,4 +1,4 @@
-// What the coordinator can be told: filled by main.cc from flags, or by a test.
+// The coordinator's options. main.cc sets them from flags, and tests set them directly.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct CoordinatorOptions {
   LossRuleOptions loss;
   bool equal_shards = false;     // whatever their networks
   bool keep_shards = false;      // running jobs take no new ones; a lost one's chunks stay single
-  Nanos deadlock = 2 * kSecond;  // all ranks must have waited so long before O903
+  Nanos deadlock = 2 * kSecond;  // all ranks must have waited for this time before O903
   std::string page = {};         // HOST:PORT of the web page, for status; "": none
   uint64_t seed = 0;             // of job ids and the incarnation
   Secret key = {};               // random; jobs' secrets and link keys are made from it

@@ -1,12 +1,12 @@
-// The rule behind --late-mode: ranks that lose too much of their time to a late one are to exchange
-// in another mode. Pure.
+// The rule behind --late-mode: a job changes its mode when its ranks lose too much of their time to
+// a late rank. Pure.
 //
-// A window is about a second; a rank's share of it is the part that it has spent blocked for
-// others. The latest rank waits least, so the window's lateness is the largest share less the
-// smallest: what the network costs is in all of them and cancels out. The rule holds when the mean
-// over the last windows is above a bound. A mean, because a quantile of windows would take one
-// checkpoint that rank 0 writes for a straggler; of windows, because ranks that are late in turn
-// wait alike in the long run.
+// A window is about a second. A rank's share of it is the part in which it was blocked by others.
+// The latest rank waits least, so the window's lateness is the largest share minus the smallest.
+// All shares contain the cost of the network, so it cancels out. The rule holds when the mean
+// lateness of the last windows is above a bound. The rule uses a mean, because with a quantile of
+// windows one checkpoint that rank 0 writes would look like a straggler. It compares ranks within
+// windows, because ranks that are late in turn have equal shares in the long run.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
-// The rule behind --loss-percent: a job whose loss has jumped is to exchange synchronously again.
+// The rule behind --loss-percent: a job returns to synchronous exchange when its loss has jumped.
 // Pure.
 //
 // Ranks report losses (gradbus_report_loss), as sums and counts that only grow. A window is about a
-// second and has the mean over all ranks of what was reported in it. The rule holds when the mean
-// of the last few windows is above a share of the mean of those before them, or when a loss is not
-// finite. Once; it begins anew after forget().
+// second. Its value is the mean of all losses that any rank reported in it. The rule holds when the
+// mean of the last few windows is above a share of the mean of those before them, or when a loss is
+// not finite. It holds once, and begins anew after forget().
 #pragma once
 
 #include <cstdint>

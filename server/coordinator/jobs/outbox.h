@@ -1,7 +1,7 @@
-// What the pure coordinator wants done: messages to agents, streams to end, questions to answer,
-// lines for the log, events.
+// The output of the pure coordinator: messages to agents, streams to end, answers to questions, log
+// lines, and events.
 //
-// Owned by Coordinator and filled by its parts; whoever drives the coordinator takes it after every
+// Coordinator owns it, and its parts fill it. The caller of the coordinator empties it after every
 // event. A message for many agents is stored once.
 #pragma once
 

@@ -1,11 +1,11 @@
-// Jobs that run on nodes and that this coordinator does not know, because it was started anew.
+// Jobs that run on nodes and that this coordinator does not know, because it was restarted.
 //
-// Every node announces its jobs after its Welcome (RunningJob). A job is whole when all of its
-// agents and shards have; then the coordinator takes it back. Until then messages about it are
-// kept. A job of which a node is missing at the deadline, or whose nodes contradict each other, is
-// lost: those who have announced it are told why, and so are those who come later.
+// Every node announces its jobs after its Welcome (RunningJob). A job is complete when all of its
+// agents and shards have announced it. The coordinator then takes the job back. Until then it
+// stores messages about the job. A job is lost if a node is missing at the deadline, or if its
+// nodes contradict each other. All nodes that announce it, also later, get the reason.
 //
-// Part of Coordinator; pure. What nodes announce are claims: checked before they are kept.
+// Part of Coordinator; pure. An announcement is not trusted: it is checked before it is stored.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ class Stalls {
     std::vector<std::string> refused_names;  // empty: the whole job fails
   };
 
-  // Both outlive this object. `deadlock`: all ranks must have waited so long before it is one.
+  // Both outlive this object. It is a deadlock when all ranks have waited for `deadlock`.
   Stalls(const Membership* membership, const Registrations* registrations, Nanos deadlock)
       : membership_(membership), registrations_(registrations), deadlock_(deadlock) {}
 

@@ -1,10 +1,9 @@
 // Ranks that ask for a job's name while another job of that name runs, or starts and has their
 // number.
 //
-// Most often it is the same job, started again at once: its former ranks have ended, and an agent's
-// word of that, or of their deaths, is still on its way while another agent's word of a new rank
-// has come. So such a rank waits for the end of the job or of that rank, and is refused only when
-// that does not come. Part of Coordinator; pure.
+// Usually the same job was restarted at once. The coordinator gets the Join of a new rank from one
+// agent before another agent reports that the old ranks have ended. So the new rank waits up to
+// kWaitingJoinPatience for that report, and is then refused. Part of Coordinator; pure.
 #pragma once
 
 #include <cstdint>

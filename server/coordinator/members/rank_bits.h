@@ -1,4 +1,5 @@
-// A set of ranks below a world size, one bit each: a job may have very many tensors under way.
+// A set of ranks below a world size. It uses one bit per rank, because many tensors of a job may
+// wait for ranks at the same time.
 //
 // Part of Registrations; pure.
 #pragma once

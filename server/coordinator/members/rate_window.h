@@ -1,4 +1,4 @@
-// What a rank did in the last seconds: rates over the time between its agent's reports.
+// The rates of a rank's work in the last seconds, from the reports of its agent.
 //
 // Reports come twice a second, so one interval counts 1 or 2 of a rank's three operations a second
 // and the rate would jump between 2.0 and 4.0. Five seconds bound that error to 0.2 a second.

@@ -1,4 +1,4 @@
-// A user of the cluster: the number that counts, and the name that people know it by.
+// A user of the cluster: the number, which decides, and the name, which is only displayed.
 #pragma once
 
 #include <cstdint>

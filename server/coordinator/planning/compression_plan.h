@@ -1,14 +1,15 @@
 // How a compressed tensor travels: its communicator, and the partitions it is cut into. Pure.
 //
-//   * a codec that can be summed on the way is: every byte is sent twice, however many agents;
-//   * else payloads are gathered by everybody, (agents - 1) payloads each, or, where that costs
-//     more, by owners of slices who send the sum out again: 2 payloads each, two codings more.
-//     Codecs that select are never re-encoded by choice: the second selection would drop most of
-//     the sum. Rows are gathered, too: what others' are together may be all of them;
-//   * on shards (modes ps:*) each partition goes to the shard that holds it, and all hold about as
-//     many elements;
-//   * partitions of 2^20 elements overlap coding and sending; codecs that look at the whole get
-//     it, but for owned slices.
+//   * If payloads of the codec can be summed, they are summed on the way. Every byte is then sent
+//     twice, for any number of agents.
+//   * Else every agent gathers all payloads, agents - 1 each. Where that costs more, owners of
+//     slices gather them and send the sum: 2 payloads each, and two codings more. Selecting codecs
+//     are not re-encoded unless the user asks for it, because a second selection would drop most
+//     of the sum. Rows are gathered too, because the rows of all agents together may be all rows.
+//   * On shards (modes ps:*) each partition goes to the shard that holds it. All shards hold about
+//     equally many elements.
+//   * Partitions have 2^20 elements, so that coding and sending overlap. Codecs that need the whole
+//     tensor get it in one partition, except for owned slices.
 #pragma once
 
 #include "common/status.h"

@@ -1,10 +1,10 @@
-// How long each algorithm would take, from three numbers of the path between agents: the planner
-// takes the fastest. Pure.
+// Predicts the time of each algorithm from three numbers of the path between agents. The planner
+// chooses the fastest. Pure.
 //
 // The formulas are those of Thakur, Rabenseifner and Gropp 2005, "Optimization of collective
 // communication operations in MPICH", for chunks that form a pipeline. A round costs one message
-// for the credits and the hops of its longest way. To this comes the larger of two times: that of
-// the busiest agent's bytes, and that of one chunk on all hops. Agents send and receive at once.
+// for the credits and the hops of its longest way, plus the larger of two times: that of the
+// busiest agent's bytes, and that of one chunk on all hops. Agents send and receive at once.
 #pragma once
 
 #include <cstdint>

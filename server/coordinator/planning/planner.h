@@ -1,5 +1,5 @@
-// How a tensor is exchanged between agents: its algorithm, and how it is cut into chunks, the unit
-// of pipelining. Decided once here, the same on every agent.
+// Decides how a tensor is exchanged between agents: its algorithm, and its chunks, which are the
+// unit of pipelining. The coordinator decides this once for all agents.
 //
 // Pure functions. A plan satisfies
 //   * in deterministic mode the algorithm depends on nothing that was measured, nor on the chunk

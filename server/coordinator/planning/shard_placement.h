@@ -1,10 +1,9 @@
 // Where the shards of a job are, and what part of its tensors each of them holds. Pure.
 //
-// Two daemons are on one network interface when their data addresses have the same host. A loopback
-// address says nothing: such a daemon counts as alone. Bandwidths are those that daemons were told
-// (--bandwidth), never measured ones. Measured ones vary, so one job would get another placement
-// each time it is started. Those within a quarter of each other count as equal, and an unknown one
-// as the median of those known.
+// Two daemons are on one network interface when their data addresses have the same host. A daemon
+// with a loopback address counts as alone. Bandwidths are those of the option --bandwidth, never
+// measured ones. Measured ones vary, so a job would get another placement at each start. Bandwidths
+// within a quarter of each other count as equal. An unknown one counts as the median of the others.
 #pragma once
 
 #include <cstdint>

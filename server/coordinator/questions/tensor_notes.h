@@ -1,4 +1,5 @@
-// What ranks tell about their tensors, for `gradbus status --tensors`, and ask about them.
+// Facts that ranks report about their tensors, for `gradbus status --tensors`, and questions of
+// ranks about them.
 //
 //   {"want": "explain", "why": {"grad/f32/0:a..b": "int8: 82 ms a step, dense 118 ms"}}  ->  {}
 //   {"want": "fidelity", "tensors": ["grad/f32/0:a..b"]}
@@ -6,11 +7,12 @@
 //
 //   {"want": "chunks", "bytes": 131072}  ->  {"bytes": 131072}
 //
-// The last one sets the size of chunks of tensors that are registered from then on; 0: what the
-// path wants. The answer is what they get, because a user's --chunk-bytes stays.
+// The last one sets the chunk size of tensors that are registered later; 0: chosen by the path. The
+// answer is the size that they get, because a user's --chunk-bytes has precedence.
 //
-// Tensors that the job does not have, or that were not measured, are left out. The coordinator
-// answers these itself, so both are short, and "want" comes first.
+// The answer leaves out tensors that the job does not have or that were not measured. The
+// coordinator itself answers these questions, so questions and answers are short. "want" comes
+// first.
 #pragma once
 
 #include <string>

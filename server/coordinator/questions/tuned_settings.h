@@ -1,9 +1,9 @@
 // Settings that jobs have found by trial, by model and cluster, for later jobs: a small file.
 //
-// One thread, that of the question desk. Keys and values come from training processes, so both are
-// bounded, and the number of entries is, too: of the user who has most, the one that was written
-// longest ago goes. A user's jobs see their own entries only. The file is replaced as a whole, so a
-// crash leaves the earlier one. Without a folder, settings are kept in memory only.
+// Only the question desk's thread uses it. Keys and values come from training processes, so their
+// sizes and their number are limited. When the file is full, the oldest entry of the user with most
+// entries is removed. A user's jobs see only entries of that user. The file is replaced as a whole,
+// so a crash leaves the earlier one. Without a folder, settings are kept in memory only.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ struct JobPlan {
 
 struct JobOptions {
   bool forward = false;  // ranks may wait in the next forward pass
-  uint32_t groups = 0;   // mergecomp: exactly so many; 0: searched
+  uint32_t groups = 0;   // mergecomp: exact number; 0: searched
 };
 
 std::string_view job_wait_name(JobWait wait);

@@ -1,6 +1,6 @@
 // Who am I: every launcher's variables, their order, and values that are not numbers.
 #include "client_lib/src/launch_env.h"
-#include "client_lib/src/launch_traces.h"
+#include "client_lib/src/launch_warnings.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

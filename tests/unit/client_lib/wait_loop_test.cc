@@ -128,14 +128,14 @@ TEST(PendingOperations, CountAdvances) {
   EXPECT_EQ(operations.advances(), 1u);
 }
 
-TEST(HeardModeChanges, AreTakenInOrderAndNotTooEarly) {
-  HeardModeChanges changes;
+TEST(ReceivedModeChanges, AreTakenInOrderAndNotTooEarly) {
+  ReceivedModeChanges changes;
   changes.add({"emb*", "ps:sync"});
   changes.add({"*", "sync"});
   EXPECT_EQ(changes.count(), 2);
   EXPECT_FALSE(changes.take(0));
   EXPECT_EQ(changes.take(1)->group, "emb*");
-  EXPECT_FALSE(changes.take(1));  // another rank has not heard of the second one
+  EXPECT_FALSE(changes.take(1));  // another rank has not received the second one
   EXPECT_EQ(changes.take(2)->mode, "sync");
   EXPECT_FALSE(changes.take(2));
 }

@@ -39,11 +39,12 @@ float* floats(LocalReduction& local_reduction, uint32_t rank) {
   return reinterpret_cast<float*>(local_reduction.rank_buffer(rank));
 }
 
-void wait_for_round(LocalReduction& local_reduction, uint64_t round, uint8_t worker) {
+void wait_for_round(LocalReduction& local_reduction, uint64_t round, uint8_t reducer) {
   for (;;) {
     const uint32_t ticket = local_reduction.ticket();
     local_reduction.announce();
-    if (local_reduction.may_help(round)) local_reduction.help(round, worker, UINT32_MAX);
+    if (local_reduction.may_reduce(round))
+      local_reduction.reduce_chunks(round, reducer, UINT32_MAX);
     const bool done = local_reduction.finished(round);
     if (!done) local_reduction.sleep(ticket, 5 * kSecond);
     local_reduction.retract();
@@ -87,9 +88,9 @@ TEST(LocalReduction, AverageDividesAndRankBuffersAreStaggered) {
   LocalReduction local_reduction = shared.local_reduction();
   for (int i = 0; i < 3; ++i) floats(local_reduction, 0)[i] = 1, floats(local_reduction, 1)[i] = 4;
   local_reduction.post(0, 1);
-  EXPECT_FALSE(local_reduction.may_help(1)) << "one rank is missing";
+  EXPECT_FALSE(local_reduction.may_reduce(1)) << "one rank is missing";
   local_reduction.post(1, 1);
-  EXPECT_EQ(local_reduction.help(1, 0, 9), 1u);
+  EXPECT_EQ(local_reduction.reduce_chunks(1, 0, 9), 1u);
   EXPECT_TRUE(local_reduction.finished(1));
   EXPECT_EQ(floats(local_reduction, 0)[2], 2.5f);
   EXPECT_EQ(floats(local_reduction, 1)[2], 2.5f);
@@ -103,12 +104,12 @@ TEST(LocalReduction, RemoteSumsIntoTheFirstRankBufferOnlyAndDoesNotFinish) {
   for (int i = 0; i < 10; ++i) floats(local_reduction, 0)[i] = 1, floats(local_reduction, 1)[i] = 4;
   local_reduction.post(0, 1);
   local_reduction.post(1, 1);
-  EXPECT_EQ(local_reduction.help(1, kAgentWorker, 2), 2u);
+  EXPECT_EQ(local_reduction.reduce_chunks(1, kAgentReducer, 2), 2u);
   EXPECT_TRUE(local_reduction.chunk_reduced(1, 1));
   EXPECT_FALSE(local_reduction.chunk_reduced(2, 1));
   EXPECT_FALSE(local_reduction.chunk_reduced(1, 2)) << "another round";
-  EXPECT_EQ(local_reduction.help(1, 0, 9), 1u);
-  EXPECT_EQ(local_reduction.help(1, 0, 9), 0u) << "nothing is left to claim";
+  EXPECT_EQ(local_reduction.reduce_chunks(1, 0, 9), 1u);
+  EXPECT_EQ(local_reduction.reduce_chunks(1, 0, 9), 0u) << "nothing is left to claim";
   EXPECT_FALSE(local_reduction.finished(1));
   EXPECT_EQ(floats(local_reduction, 0)[9], 5);
   EXPECT_EQ(floats(local_reduction, 1)[9], 4);
@@ -140,7 +141,7 @@ TEST(LocalReduction, HostileWordsNeverReachOutsideTheRankBuffers) {
     reinterpret_cast<LocalReductionHeader*>(shared.words.data())->cursor.store(cursor);
     local_reduction.post(0, 1);
     local_reduction.post(1, 1);
-    EXPECT_LE(local_reduction.help(1, 0, UINT32_MAX), shared.shape.chunks);
+    EXPECT_LE(local_reduction.reduce_chunks(1, 0, UINT32_MAX), shared.shape.chunks);
   }
 }
 

@@ -235,7 +235,7 @@ TEST_F(Start, TheRanksOfAJobThatLostAnAgentMayJoinAgain) {
   EXPECT_THAT(last_error(1), StartsWith("GB-P104"));
   cluster.join(1, "train", 0, 2);  // before the agent is back: it waits
   cluster.hello(3, "node-b", kControlProtocol, {{"tcp", "10.0.0.2:7"}});
-  cluster.left(1, first.job_id(), 0, true, "");  // late news of the old job
+  cluster.left(1, first.job_id(), 0, true, "");  // a late message about the old job
   EXPECT_FALSE(cluster.last(1).has_job_started());
   cluster.join(3, "train", 1, 2);
   const v1::JobStarted second = cluster.last(1).job_started();

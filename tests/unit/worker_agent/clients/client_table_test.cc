@@ -102,7 +102,7 @@ TEST_F(ClientTableTest, LooksForProcessesWithoutADescriptor) {
     _exit(0);
   }
   AcceptedClient accepted = client.accepted();
-  accepted.trace = ProcessTrace(child);
+  accepted.identity = ProcessIdentity(child);
   const int fd = accepted.socket.get();
   table_.add(std::move(accepted), kStart);
   EXPECT_THAT(table_.ended(kStart), IsEmpty());

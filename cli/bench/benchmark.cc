@@ -1,19 +1,19 @@
-#include "cli/bench/exercise.h"
+#include "cli/bench/benchmark.h"
 
 namespace gradbus {
 namespace {
 
-class BarrierExercise final : public Exercise {
+class BarrierBenchmark final : public Benchmark {
  public:
-  explicit BarrierExercise(gradbus_session* session) : session_(session) {}
+  explicit BarrierBenchmark(gradbus_session* session) : session_(session) {}
   Status run() override { return to_status(gradbus_barrier(session_)); }
 
  private:
   gradbus_session* session_;
 };
 
-Result<std::unique_ptr<Exercise>> make_any(gradbus_session* session, const BenchWork& work,
-                                           const std::vector<Extent>& extents) {
+Result<std::unique_ptr<Benchmark>> make_any(gradbus_session* session, const BenchWork& work,
+                                            const std::vector<Extent>& extents) {
   if (work.on_device) return make_on_device(session, work, extents);
   return work.registered ? make_registered(session, work, extents)
                          : make_private(session, work, extents);
@@ -25,15 +25,15 @@ Status to_status(gradbus_code code) {
   return code == GRADBUS_OK ? Status() : Status(static_cast<Code>(code), gradbus_last_error());
 }
 
-Result<std::unique_ptr<Exercise>> make_exercise(gradbus_session* session, const BenchWork& work,
-                                                const Extent& extent) {
+Result<std::unique_ptr<Benchmark>> make_benchmark(gradbus_session* session, const BenchWork& work,
+                                                  const Extent& extent) {
   if (work.collective->number == kBarrier)
-    return std::unique_ptr<Exercise>(std::make_unique<BarrierExercise>(session));
+    return std::unique_ptr<Benchmark>(std::make_unique<BarrierBenchmark>(session));
   return make_any(session, work, {extent});
 }
 
-Result<std::unique_ptr<Exercise>> make_storm(gradbus_session* session, const BenchWork& work,
-                                             const std::vector<uint64_t>& counts) {
+Result<std::unique_ptr<Benchmark>> make_concurrent_all_reduces(
+    gradbus_session* session, const BenchWork& work, const std::vector<uint64_t>& counts) {
   std::vector<Extent> extents;
   extents.reserve(counts.size());
   for (const uint64_t count : counts)

@@ -1,8 +1,8 @@
-// Traces of a launcher around a process that has found a world of one rank.
+// Warnings about the environment of a process, printed once by init().
 //
-// Training then runs alone in each process and no error follows, so init() prints one warning.
-// Only variables that hold a rank or a number of ranks count: images and allocations set many
-// others for processes that are rightly alone.
+// A process may find a world of one rank although a launcher started it. Each process then trains
+// alone and no error follows. Only variables that hold a rank or a number of ranks count: images
+// and allocations set many others for processes that are rightly alone.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-#include "client_lib/src/starters.h"
+#include "client_lib/src/submitting_threads.h"
 
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ pid_t acting_thread() {
 
 void act_for_thread(pid_t thread) { acting = {thread, fork_depth()}; }
 
-void Starters::note() {
+void SubmittingThreads::note_current_thread() {
   const pid_t self = acting_thread();
   pid_t first = first_.load(std::memory_order_relaxed);
   if (first == self) return;
@@ -30,8 +30,8 @@ void Starters::note() {
   if (first != self) several_.store(true, std::memory_order_relaxed);
 }
 
-bool Starters::blocked_with_this_thread() const {
-  if (many_) return false;
+bool SubmittingThreads::blocked_with_this_thread() const {
+  if (independent_threads_) return false;
   const pid_t self = acting_thread();
   if (self == getpid()) return true;
   return !several_.load(std::memory_order_relaxed) &&

@@ -4,7 +4,7 @@
 #include <random>
 #include <string>
 
-#include "cli/bench/exercise.h"
+#include "cli/bench/benchmark.h"
 
 namespace gradbus {
 namespace {
@@ -28,9 +28,9 @@ std::vector<float> normal_floats(uint64_t seed) {
   return values;
 }
 
-class RegisteredExercise final : public Exercise {
+class RegisteredBenchmark final : public Benchmark {
  public:
-  RegisteredExercise(const BenchWork& work, int rank, std::vector<Registered> tensors)
+  RegisteredBenchmark(const BenchWork& work, int rank, std::vector<Registered> tensors)
       : element_bytes_(dtype_bytes(work.dtype)), rank_(rank), tensors_(std::move(tensors)) {
     if (!work.codec.empty()) gradient_ = normal_floats(work.seed + static_cast<uint64_t>(rank));
   }
@@ -125,8 +125,8 @@ Result<std::vector<gradbus_tensor*>> register_extents(gradbus_session* session,
   return tensors;
 }
 
-Result<std::unique_ptr<Exercise>> make_registered(gradbus_session* session, const BenchWork& work,
-                                                  const std::vector<Extent>& extents) {
+Result<std::unique_ptr<Benchmark>> make_registered(gradbus_session* session, const BenchWork& work,
+                                                   const std::vector<Extent>& extents) {
   const auto tensors = register_extents(session, work, extents, nullptr);
   if (!tensors.ok()) return tensors.status();
   std::vector<Registered> registered;
@@ -136,8 +136,8 @@ Result<std::unique_ptr<Exercise>> make_registered(gradbus_session* session, cons
     registered.push_back({tensor, {data, extents[i].bytes}});
     GRADBUS_RETURN_IF_ERROR(find_result(session, work, extents[i], registered.back()));
   }
-  return std::unique_ptr<Exercise>(
-      std::make_unique<RegisteredExercise>(work, gradbus_rank(session), std::move(registered)));
+  return std::unique_ptr<Benchmark>(
+      std::make_unique<RegisteredBenchmark>(work, gradbus_rank(session), std::move(registered)));
 }
 
 }  // namespace gradbus

@@ -4,15 +4,15 @@
 #include <cstring>
 #include <string>
 
+#include "cli/bench/benchmark.h"
 #include "cli/bench/device_rank_buffer.h"
-#include "cli/bench/exercise.h"
 
 namespace gradbus {
 namespace {
 
-class DeviceExercise final : public Exercise {
+class DeviceBenchmark final : public Benchmark {
  public:
-  DeviceExercise(int rank, std::shared_ptr<BenchDevice> device) : rank_(rank), device_(device) {}
+  DeviceBenchmark(int rank, std::shared_ptr<BenchDevice> device) : rank_(rank), device_(device) {}
 
   Status add(gradbus_tensor* tensor, uint64_t bytes) {
     rank_buffers_.push_back({std::make_unique<BenchRankBuffer>(device_, tensor), bytes});
@@ -83,16 +83,16 @@ class DeviceExercise final : public Exercise {
 
 }  // namespace
 
-Result<std::unique_ptr<Exercise>> make_on_device(gradbus_session* session, const BenchWork& work,
-                                                 const std::vector<Extent>& extents) {
+Result<std::unique_ptr<Benchmark>> make_on_device(gradbus_session* session, const BenchWork& work,
+                                                  const std::vector<Extent>& extents) {
   const auto device = BenchDevice::open(session);
   if (!device.ok()) return device.status();
   const auto tensors = register_extents(session, work, extents, device.value()->uuid());
   if (!tensors.ok()) return tensors.status();
-  auto exercise = std::make_unique<DeviceExercise>(gradbus_rank(session), device.value());
+  auto benchmark = std::make_unique<DeviceBenchmark>(gradbus_rank(session), device.value());
   for (size_t i = 0; i < extents.size(); ++i)
-    GRADBUS_RETURN_IF_ERROR(exercise->add(tensors.value()[i], extents[i].bytes));
-  return std::unique_ptr<Exercise>(std::move(exercise));
+    GRADBUS_RETURN_IF_ERROR(benchmark->add(tensors.value()[i], extents[i].bytes));
+  return std::unique_ptr<Benchmark>(std::move(benchmark));
 }
 
 }  // namespace gradbus

@@ -1,6 +1,5 @@
-// The changes of modes that administrators have asked for, in the order in which this rank has
-// heard of them. All ranks hear of the same ones in the same order, but not at the same time. Any
-// thread.
+// The mode changes that administrators have requested, in the order in which this rank received
+// them. All ranks receive the same changes in the same order, but not at the same time. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ struct ModeChange {
   std::string mode;  // canonical
 };
 
-class HeardModeChanges {
+class ReceivedModeChanges {
  public:
   void add(ModeChange change) {
     const std::lock_guard lock(lock_);
@@ -27,10 +26,10 @@ class HeardModeChanges {
     const std::lock_guard lock(lock_);
     return static_cast<int64_t>(changes_.size());
   }
-  // The next change of the first `heard_by_all`; none if all of them were taken.
-  std::optional<ModeChange> take(int64_t heard_by_all) {
+  // The next change of the first `received_by_all`; none if all of them were taken.
+  std::optional<ModeChange> take(int64_t received_by_all) {
     const std::lock_guard lock(lock_);
-    if (static_cast<int64_t>(taken_) >= heard_by_all) return {};
+    if (static_cast<int64_t>(taken_) >= received_by_all) return {};
     return changes_[taken_++];
   }
 

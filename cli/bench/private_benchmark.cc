@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string>
 
-#include "cli/bench/exercise.h"
+#include "cli/bench/benchmark.h"
 
 namespace gradbus {
 namespace {
@@ -64,9 +64,9 @@ struct Piece {
   std::span<std::byte> result() const { return shape.in_place ? input.span() : output.span(); }
 };
 
-class PrivateExercise final : public Exercise {
+class PrivateBenchmark final : public Benchmark {
  public:
-  PrivateExercise(gradbus_session* session, const BenchWork& work, std::vector<Piece> pieces)
+  PrivateBenchmark(gradbus_session* session, const BenchWork& work, std::vector<Piece> pieces)
       : session_(session),
         collective_(work.collective->number),
         element_bytes_(dtype_bytes(work.dtype)),
@@ -76,7 +76,7 @@ class PrivateExercise final : public Exercise {
         pieces_(std::move(pieces)) {
     for (const Piece& piece : pieces_) operations_.push_back(operation_of(work, piece));
   }
-  ~PrivateExercise() override { gradbus_handle_free(handle_); }
+  ~PrivateBenchmark() override { gradbus_handle_free(handle_); }
 
   void fill(const KnownData& known) override {
     const bool has_input = collective_ != GRADBUS_BROADCAST || rank_ == root_;
@@ -123,7 +123,7 @@ class PrivateExercise final : public Exercise {
   gradbus_handle* handle_ = nullptr;  // of the last run: some outputs belong to it
 };
 
-gradbus_operation PrivateExercise::operation_of(const BenchWork& work, const Piece& piece) const {
+gradbus_operation PrivateBenchmark::operation_of(const BenchWork& work, const Piece& piece) const {
   gradbus_operation operation;
   gradbus_operation_init(&operation, static_cast<gradbus_collective>(collective_));
   operation.name = piece.name.c_str();
@@ -137,7 +137,7 @@ gradbus_operation PrivateExercise::operation_of(const BenchWork& work, const Pie
   return operation;
 }
 
-uint64_t PrivateExercise::count_wrong_of(const KnownData& known, size_t index) const {
+uint64_t PrivateBenchmark::count_wrong_of(const KnownData& known, size_t index) const {
   const std::span<const std::byte> result = pieces_[index].result();
   const uint64_t first = first_of(index);
   const uint64_t own_block = first + static_cast<uint64_t>(rank_) * pieces_[index].extent.count;
@@ -155,8 +155,8 @@ uint64_t PrivateExercise::count_wrong_of(const KnownData& known, size_t index) c
 }
 
 // Of each rank one block, whose elements were `first`, first + 1, ... there.
-uint64_t PrivateExercise::count_wrong_blocks(const KnownData& known, size_t index,
-                                             uint64_t first) const {
+uint64_t PrivateBenchmark::count_wrong_blocks(const KnownData& known, size_t index,
+                                              uint64_t first) const {
   const Extent& extent = pieces_[index].extent;
   const void* data = nullptr;
   uint64_t bytes = 0;
@@ -178,8 +178,8 @@ Status out_of_memory(const Extent& extent) {
 
 }  // namespace
 
-Result<std::unique_ptr<Exercise>> make_private(gradbus_session* session, const BenchWork& work,
-                                               const std::vector<Extent>& extents) {
+Result<std::unique_ptr<Benchmark>> make_private(gradbus_session* session, const BenchWork& work,
+                                                const std::vector<Extent>& extents) {
   const bool is_root = gradbus_rank(session) == work.root;
   const size_t element_bytes = dtype_bytes(work.dtype);
   std::vector<Piece> pieces;
@@ -190,8 +190,8 @@ Result<std::unique_ptr<Exercise>> make_private(gradbus_session* session, const B
                       Buffer(shape.input * element_bytes), Buffer(shape.output * element_bytes)});
     if (!pieces.back().input.ok() || !pieces.back().output.ok()) return out_of_memory(extents[i]);
   }
-  return std::unique_ptr<Exercise>(
-      std::make_unique<PrivateExercise>(session, work, std::move(pieces)));
+  return std::unique_ptr<Benchmark>(
+      std::make_unique<PrivateBenchmark>(session, work, std::move(pieces)));
 }
 
 }  // namespace gradbus

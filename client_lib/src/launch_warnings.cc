@@ -1,4 +1,4 @@
-#include "client_lib/src/launch_traces.h"
+#include "client_lib/src/launch_warnings.h"
 
 #include <atomic>
 #include <charconv>
@@ -13,13 +13,13 @@ namespace {
 
 constexpr size_t kValueBytesMax = 64;
 
-struct Trace {
+struct LauncherVariables {
   const char* launcher;
   const char* rank;
   const char* size;  // "": no variable of this launcher holds it
 };
 
-constexpr Trace kTraces[] = {
+constexpr LauncherVariables kLauncherVariables[] = {
     {"torchrun", "RANK", "WORLD_SIZE"},
     {"torchrun", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {"Horovod", "HOROVOD_RANK", "HOROVOD_SIZE"},
@@ -45,9 +45,10 @@ bool is_above(const std::string& text, int64_t limit) {
 
 // A rank without a size contradicts a process that has no launcher. Where a launcher said "one
 // rank", only a rank above 0 does: that launcher may have set both variables.
-bool contradicts(const Trace& trace, const LaunchIdentity& identity, const ReadVariable& read) {
-  if (const auto size = read(trace.size); size && !size->empty()) return is_above(*size, 1);
-  const auto rank = read(trace.rank);
+bool contradicts(const LauncherVariables& variables, const LaunchIdentity& identity,
+                 const ReadVariable& read) {
+  if (const auto size = read(variables.size); size && !size->empty()) return is_above(*size, 1);
+  const auto rank = read(variables.rank);
   if (!rank || rank->empty()) return false;
   return identity.launcher == "single" || is_above(*rank, 0);
 }
@@ -61,12 +62,12 @@ std::string shown(const char* name, const ReadVariable& read) {
   return std::string(name) + "=" + text;
 }
 
-std::string advice(const Trace& trace, const ReadVariable& read) {
-  if (std::string_view(trace.launcher) == "Slurm")
+std::string advice(const LauncherVariables& variables, const ReadVariable& read) {
+  if (std::string_view(variables.launcher) == "Slurm")
     return "start the ranks with srun in the batch script or allocation; if one process is right: "
            "GRADBUS_RANK=0 GRADBUS_SIZE=1";
-  const std::string rank = read(trace.rank) ? "$" + std::string(trace.rank) : "0..SIZE-1";
-  const std::string size = read(trace.size) ? "$" + std::string(trace.size) : "SIZE";
+  const std::string rank = read(variables.rank) ? "$" + std::string(variables.rank) : "0..SIZE-1";
+  const std::string size = read(variables.size) ? "$" + std::string(variables.size) : "SIZE";
   return "give each process GRADBUS_RANK=" + rank + " GRADBUS_SIZE=" + size +
          " GRADBUS_JOB=NAME, or start it with gradbus run; if one process is right: GRADBUS_RANK=0 "
          "GRADBUS_SIZE=1";
@@ -77,15 +78,15 @@ std::string advice(const Trace& trace, const ReadVariable& read) {
 std::string alone_warning(const LaunchIdentity& identity, const ReadVariable& read) {
   if (identity.world_size != 1) return "";
   if (identity.launcher == "arguments" || identity.launcher == "gradbus") return "";
-  for (const Trace& trace : kTraces) {
-    if (!contradicts(trace, identity, read)) continue;
-    const std::string rank = shown(trace.rank, read);
-    const std::string size = shown(trace.size, read);
+  for (const LauncherVariables& variables : kLauncherVariables) {
+    if (!contradicts(variables, identity, read)) continue;
+    const std::string rank = shown(variables.rank, read);
+    const std::string size = shown(variables.size, read);
     const std::string both = rank + (rank.empty() || size.empty() ? "" : " and ") + size;
     return error("J407",
                  "this process trains alone (world size 1), but a launcher (" +
-                     std::string(trace.launcher) + ") has set " + both,
-                 advice(trace, read))
+                     std::string(variables.launcher) + ") has set " + both,
+                 advice(variables, read))
         .message();
   }
   return "";

@@ -1,5 +1,5 @@
 // The operation that is timed, with its memory: registered tensors, private buffers, or a barrier.
-// One thread of one rank; every rank makes the same exercise.
+// One thread of one rank; every rank makes the same benchmark.
 //
 //   fill -> run -> count_wrong      on known data, as often as wanted
 //   zero -> run, run, run ...       for timing: zeros stay zeros whatever they are combined with,
@@ -18,9 +18,9 @@
 
 namespace gradbus {
 
-class Exercise {
+class Benchmark {
  public:
-  virtual ~Exercise() = default;
+  virtual ~Benchmark() = default;
 
   virtual void fill(const KnownData&) {}
   virtual void zero() {}
@@ -36,11 +36,12 @@ class Exercise {
 };
 
 // Takes memory and registers; errors are the library's own. Not collective but for registration.
-Result<std::unique_ptr<Exercise>> make_exercise(gradbus_session* session, const BenchWork& work,
-                                                const Extent& extent);
-// An all-reduce of each of so many elements, started in this order, then waited for.
-Result<std::unique_ptr<Exercise>> make_storm(gradbus_session* session, const BenchWork& work,
-                                             const std::vector<uint64_t>& counts);
+Result<std::unique_ptr<Benchmark>> make_benchmark(gradbus_session* session, const BenchWork& work,
+                                                  const Extent& extent);
+// Starts one all-reduce per entry of `counts` (elements), in this order, then waits for all.
+Result<std::unique_ptr<Benchmark>> make_concurrent_all_reduces(gradbus_session* session,
+                                                               const BenchWork& work,
+                                                               const std::vector<uint64_t>& counts);
 
 // The library's code and its sentence.
 Status to_status(gradbus_code code);
@@ -48,14 +49,14 @@ Status to_status(gradbus_code code);
 // Where the known data of tensor `index` begins, so that tensors that were mixed up look wrong.
 constexpr uint64_t first_of(size_t index) { return index * 31; }
 
-// The kinds (registered_exercise.cc, device_exercise.cc, private_exercise.cc); `extents` has one
+// The kinds (registered_benchmark.cc, device_benchmark.cc, private_benchmark.cc); `extents` has one
 // entry per tensor.
-Result<std::unique_ptr<Exercise>> make_registered(gradbus_session* session, const BenchWork& work,
+Result<std::unique_ptr<Benchmark>> make_registered(gradbus_session* session, const BenchWork& work,
+                                                   const std::vector<Extent>& extents);
+Result<std::unique_ptr<Benchmark>> make_on_device(gradbus_session* session, const BenchWork& work,
                                                   const std::vector<Extent>& extents);
-Result<std::unique_ptr<Exercise>> make_on_device(gradbus_session* session, const BenchWork& work,
-                                                 const std::vector<Extent>& extents);
-Result<std::unique_ptr<Exercise>> make_private(gradbus_session* session, const BenchWork& work,
-                                               const std::vector<Extent>& extents);
+Result<std::unique_ptr<Benchmark>> make_private(gradbus_session* session, const BenchWork& work,
+                                                const std::vector<Extent>& extents);
 
 // What the first two begin with; `device`: the UUID of a GPU, or null.
 Result<std::vector<gradbus_tensor*>> register_extents(gradbus_session* session,

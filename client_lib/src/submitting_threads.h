@@ -11,18 +11,20 @@
 
 namespace gradbus {
 
-class Starters {
+class SubmittingThreads {
  public:
-  // `many`: several threads begin operations independently, so no wait blocks the rank.
-  explicit Starters(bool many) : many_(many) {}
+  // `independent_threads`: several threads begin operations independently, so no wait blocks the
+  // rank.
+  explicit SubmittingThreads(bool independent_threads)
+      : independent_threads_(independent_threads) {}
 
   // This thread begins an operation.
-  void note();
+  void note_current_thread();
   // Whether the rank cannot begin operations while this thread waits.
   bool blocked_with_this_thread() const;
 
  private:
-  const bool many_;
+  const bool independent_threads_;
   std::atomic<pid_t> first_{0};
   std::atomic<bool> several_{false};
 };

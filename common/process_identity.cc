@@ -1,4 +1,4 @@
-#include "common/process_trace.h"
+#include "common/process_identity.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -42,9 +42,9 @@ Stat read_stat(pid_t pid) {
 
 }  // namespace
 
-ProcessTrace::ProcessTrace(pid_t pid) : pid_(pid), started_(read_stat(pid).started) {}
+ProcessIdentity::ProcessIdentity(pid_t pid) : pid_(pid), started_(read_stat(pid).started) {}
 
-bool ProcessTrace::ended() const {
+bool ProcessIdentity::ended() const {
   if (pid_ <= 0) return false;
   if (kill(pid_, 0) != 0 && errno == ESRCH) return true;
   if (started_ == 0) return false;
