@@ -1,5 +1,5 @@
 // The operation that is timed, with its memory: registered tensors, private buffers, or a barrier.
-// One thread of one rank; every rank makes the same benchmark.
+// One thread of one rank; every rank runs the same benchmark.
 //
 //   fill -> run -> count_wrong      on known data, as often as wanted
 //   zero -> run, run, run ...       for timing: zeros stay zeros whatever they are combined with,

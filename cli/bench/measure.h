@@ -1,4 +1,4 @@
-// How an benchmark is timed. Collective: every rank calls it at the same place.
+// How a benchmark is timed. Collective: every rank calls it at the same place.
 //
 // An iteration is a barrier, not timed, then `batch` operations back to back. Its time is that of
 // the slowest rank, divided by `batch`. The ranks' times are exchanged once, behind the last

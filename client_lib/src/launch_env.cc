@@ -80,8 +80,8 @@ bool all_ranks_are_here(const Launcher& launcher, const ReadVariable& read) {
 // differ after one. The ranks of the next attempt start when those of the last have ended on all
 // nodes, so one name serves both. On one node the number keeps the attempts apart.
 //
-// The same rule in client_lib/python/gradbus/_launch/torchrun.py (_nodes_count_differently) decides
-// whether ranks agree on the attempt through torchrun's store. Change both.
+// client_lib/python/gradbus/_launch/torchrun.py (_nodes_count_differently) has this rule with more
+// conditions: Python's ranks then agree on a name through torchrun's store. Change both.
 bool counts_differ(const Launcher& launcher, const ReadVariable& read) {
   const auto local = read("LOCAL_WORLD_SIZE");
   return launcher.name == std::string_view("torchrun") && local && *local != *read(launcher.size);
