@@ -96,7 +96,7 @@ class DistributedOptimizerBase(_Optimizer):
         state = self._gradbus
         warn_after_synchronize(state)
         state.local.before_step()
-        if closure is None and not state.exchange.is_deferred:
+        if closure is None and not state.settings.waits_in_backward:
             refuse_changed_in_flight(state.exchange.rounds)  # before it waits for others, whom the change may end
         compare_before_step(state)
         traced = trace_now()
