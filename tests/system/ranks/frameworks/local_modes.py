@@ -201,7 +201,6 @@ def equal_on_all_ranks(values):
 def refusals():
     import gradbus.jax
     import gradbus.tensorflow
-    import jax
     import jax.numpy as jnp
     import optax
     import tensorflow as tf
@@ -213,9 +212,18 @@ def refusals():
     start = [jnp.ones(3)]
     optimizer = gradbus.jax.distributed(optax.sgd(0.1))
     state = optimizer.init(start)
-    refused("call optimizer.update(gradients, state, params)", lambda: optimizer.update(start, state))
+    refuse_calls_of_jax(optimizer, start)
     summing = gradbus.jax.distributed(optax.sgd(0.1), op=gradbus.Sum)
     refused("pass op=gradbus.Average", lambda: summing.update(start, state, start))
+
+
+def refuse_calls_of_jax(optimizer, start):
+    """An update without parameters, and a program of two steps."""
+    import jax
+    import optax
+
+    state = optimizer.init(start)
+    refused("call optimizer.update(gradients, state, params)", lambda: optimizer.update(start, state))
 
     @jax.jit
     def twice(parameters):
