@@ -47,6 +47,8 @@ READ_AT_START = (
 )  # fmt: skip
 # What is worth to be imported before, at the top of a program. MXNet has threads.
 IMPORTS = re.compile(r"^(?:import|from) (jax|keras|tensorflow|torch)\b", re.MULTILINE)
+# A program that imports them later, in functions, says so in such a line.
+FORKED_AFTER = re.compile(r"^# Forked after: (.*)$", re.MULTILINE)
 # Ray starts its workers as it was started itself.
 STARTS_PYTHONS = re.compile(r"^(?:import|from) ray\b", re.MULTILINE)
 FORKED_RANK = pathlib.Path(__file__).with_name("forked_rank.py")
@@ -157,7 +159,7 @@ def modules_of(command: list[str]) -> tuple[str, ...]:
     text = pathlib.Path(command[1]).read_text()
     if STARTS_PYTHONS.search(text):
         return ()
-    found = IMPORTS.findall(text)
+    found = IMPORTS.findall(text) + [name for line in FORKED_AFTER.findall(text) for name in line.split(", ")]
     if not found and pathlib.Path(command[0]).name == "python":
         found = ["torch"]
     return tuple(sorted(set(found)))

@@ -8,12 +8,20 @@ import pytest
 import rig as rigs
 
 SEEDS = (1, 2)
+# Of `gradbus bench codec --list`, with what makes each select something of 3,000 elements.
 CODECS = [
     "topk:ratio=0.1", "dgc:ratio=0.1", "randk:ratio=0.1", "threshold:value=0.5", "blocktopk:ratio=0.1,block=64",
-    "powersgd", "rows", "int8", "qsgd", "onebit", "signum", "natural", "fp16",
+    "powersgd", "rows", "fp16", "bf16", "fp8", "int8", "int4", "qsgd", "terngrad", "signsgd", "efsignsgd", "onebit",
+    "signum", "natural",
 ]  # fmt: skip
+SELECTIONS = CODECS[:4]  # what ef=dgc is for
 SHARD_MODES = ["none@ps:sync", "none@ps:async,lr=0.1", "topk:ratio=0.1@ps:sync", "int8@ps:async,lr=0.1",
-               "none@ps:ssp,max_staleness=2,lr=0.1"]
+               "none@ps:ssp,max_staleness=2,lr=0.1", "topk:ratio=0.1@ps:ssp,max_staleness=2,lr=0.1"]
+
+
+def with_memory(codec, memory):
+    """The codec with another memory than its own."""
+    return f"{codec}{',' if ':' in codec else ':'}ef={memory}"
 
 
 def attack(rig, verb, seed, jobs, first, second, *compressions):
@@ -27,6 +35,12 @@ def attack(rig, verb, seed, jobs, first, second, *compressions):
         assert daemon.alive() and "GB-X001" not in daemon.text(), daemon.text()[-2000:]
     assert done.returncode == 0 and done.stdout.endswith(f"done {jobs}\n"), done
     assert all(rank.process.poll() is None for rank in neighbours), neighbours[0].finish()
+
+
+def test_every_codec_is_attacked():
+    listed = subprocess.run([rigs.BIN / "gradbus", "bench", "codec", "--list"], capture_output=True, text=True, check=True)
+    names = {line.split()[0] for line in listed.stdout.splitlines() if line[0] != " "} - {"none", "of"}
+    assert {codec.partition(":")[0] for codec in CODECS} == names
 
 
 @pytest.mark.parametrize("verb", ["records", "local_reductions"])
@@ -66,7 +80,8 @@ def test_a_record_for_a_broadcast_tensor_of_one_node():
 @pytest.mark.parametrize("agents", [(0, 1), (0, 0)])
 def test_elements_that_change_while_they_are_encoded(agents):
     """A rank writes NaN, Inf and numbers into gradients that it has given away, with every codec and memory."""
-    codecs = CODECS + [f"{codec.rstrip(':')}{',' if ':' in codec else ':'}ef=none" for codec in CODECS]
+    codecs = CODECS + [with_memory(codec, memory) for codec in CODECS for memory in ("none", "residual")]
+    codecs += [with_memory(codec, "dgc") for codec in SELECTIONS]
     shards = [text for text in SHARD_MODES if "none@" not in text]
     with rigs.cluster(2, shards=2) as rig:
         attack(rig, "floats", 4, 40, *agents, *codecs, *shards)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as tree
 
+import fork_server
 import pytest
 import rig as rigs
 
@@ -22,8 +23,8 @@ PAUSE_MS = 20
 AGENT_KINDS = ["wait for ranks", "reduce", "send", "receive"]
 
 
-def gradbus(*words, timeout=120, cwd=None):
-    return subprocess.run([GRADBUS, *words], text=True, capture_output=True, timeout=timeout, check=False, cwd=cwd)
+def gradbus(*words, timeout=300, cwd=None):
+    return fork_server.run([GRADBUS, *words], text=True, capture_output=True, timeout=timeout, check=False, cwd=cwd)
 
 
 def spans_of(trace):
@@ -261,8 +262,8 @@ def test_a_trace_is_for_one_tool_and_a_second_one_begins_anew(tmp_path):
 
 def test_the_variable_of_horovod(tmp_path):
     file = pathlib.Path(tmp_path) / "horovod.json"
-    ran = subprocess.run([GRADBUS, "run", "-np", "2", "--embedded", "--", sys.executable, TRAINING, "3"],
-                         env={**rigs.os.environ, "HOROVOD_TIMELINE": str(file)}, capture_output=True, text=True,
-                         timeout=120, check=False)
+    ran = fork_server.run([GRADBUS, "run", "-np", "2", "--embedded", "--", sys.executable, TRAINING, "3"],
+                          env={**rigs.os.environ, "HOROVOD_TIMELINE": str(file)}, capture_output=True, text=True,
+                          timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(file.read_text())["otherData"]["spans"] > 0

@@ -17,6 +17,7 @@
 The loss is that of local_modes.py: half the squared distance to a point.
 """
 
+# Forked after: jax, keras, tensorflow
 import os
 import sys
 import time
