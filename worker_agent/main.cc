@@ -57,6 +57,7 @@ struct AgentOptions {
   int64_t snapshot_keep = 0;
   int64_t ready_fd = -1;
   std::string device_sharing = "auto";
+  int64_t nccl_timeout_ms = 20'000;
   bool exit_with_parent = false;
   std::string metrics_listen;
   std::string health_listen;
@@ -161,6 +162,8 @@ Result<bool> read_options(AgentOptions& o, int argc, char** argv, OptionValues& 
   table.add("device-sharing", &o.device_sharing,
             "How ranks open memory of GPUs: legacy (CUDA's IPC handles), vmm (file descriptors), "
             "fabric, or auto (the first of these that all ranks of the node support).");
+  table.add("nccl-timeout-ms", &o.nccl_timeout_ms, 100, 3'600'000,
+            "What a collective of NCCL may take from the time when all nodes are ready.");
   add_process_options(o, table);
   Result<bool> parsed = table.parse(argc, argv);
   values = table.values();
@@ -255,6 +258,7 @@ Result<ConductorOptions> conductor_options(const AgentOptions& o) {
   options.cores = usable_cores(read_cgroup_limits(), affinity_cores());
   options.reduce_ns = measured_reduce_ns();
   options.clients_max = static_cast<uint64_t>(o.clients_max);
+  options.nccl_timeout = o.nccl_timeout_ms * kMillisecond;
   options.shm_bytes_max = static_cast<uint64_t>(o.shm_bytes_max);
   options.huge_pages = huge_pages.value();
   options.shard = o.shard;

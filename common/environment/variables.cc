@@ -47,8 +47,6 @@ constexpr Variable kVariables[] = {
     {"GRADBUS_CUDA_PLUGIN", "agents, `gradbus`", "file of the CUDA plug-in", "beside the programs"},
     {"GRADBUS_NCCL", "agents", "library to use for [NCCL](../how-to/use-nccl.md)",
      "`libnccl.so.2`"},
-    {"GRADBUS_NCCL_TIMEOUT_MS", "agents", "milliseconds that a collective of NCCL may take",
-     "20000"},
     {"GRADBUS_COORDINATOR", "`gradbus`", "address of the coordinator",
      "of `/etc/gradbus`, else 127.0.0.1:7400"},
     {"GRADBUS_TOKEN_FILE", "daemons, `gradbus`",
@@ -99,7 +97,7 @@ constexpr const char* kAgentOptions[] = {
     "streams",        "queue-pairs",        "peer-timeout-ms",
     "return-ms",      "congestion-control", "local-links",
     "clients-max",    "shm-bytes-max",      "huge-pages",
-    "device-sharing", "health-listen",
+    "device-sharing", "health-listen",      "nccl-timeout-ms",
 };
 constexpr const char* kServerOptions[] = {
     "late-mode",

@@ -41,7 +41,8 @@ ALLOWED = {
 CLIENT_PROTO = {"proto/shm_layout.h", "proto/attach.h", "proto/numbers.h", "proto/chunk_plan.h",
                 "proto/tensor_ids.h", "proto/trace.h", "proto/budget.h"}
 CLOCKED = ("data_plane", "transport", "worker_agent/compressed", "worker_agent/data", "worker_agent/job",
-           "server/parameter_server")
+           "server/parameter_server", "server/coordinator/jobs", "server/coordinator/members",
+           "server/coordinator/planning", "server/coordinator/questions")
 # One measures the machine itself, the other needs any number that differs.
 UNCLOCKED = {"data_plane/reduce_rate.cc", "transport/tcp/hello.cc"}
 READS_CLOCK = re.compile(r"\bmonotonic_now\(|\bclock_gettime\(|\bsteady_clock::now\(")

@@ -78,7 +78,7 @@ Conductor::Conductor(ConductorOptions options, AttachListener listener, Engine& 
       coordinator_(options_.coordinator, hello_from(options_), control_),
       clients_(watched_, options_.clients_max),
       jobs_(engine, coordinator_, options_.keeper),
-      orders_(options_.shard, jobs_, engine, broken, coordinator_),
+      orders_(options_.shard, jobs_, engine, broken, coordinator_, options_.nccl_timeout),
       requests_(clients_, jobs_, coordinator_, devices_),
       metrics_(options_.monitor, jobs_, clients_, coordinator_, quota_, engine),
       readiness_(options_.monitor, options_.coordinator, options_.ready_fd,

@@ -42,6 +42,7 @@ struct ConductorOptions {
   uint64_t bits_per_s = 0;
   std::shared_ptr<SnapshotKeeper> keeper;    // of a shard that keeps snapshots
   std::vector<CudaSharing> device_sharings;  // ways to share GPU memory with ranks: Devices
+  Nanos nccl_timeout = 20 * kSecond;         // of a collective
   int ready_fd = -1;                         // gets one line of JSON when clients can be served
   DaemonMonitor* monitor = nullptr;          // outlives the conductor; null: nobody is told
 };

@@ -16,13 +16,13 @@ class CoordinatorOrders {
  public:
   // `shard`: this node is a parameter-server shard.
   CoordinatorOrders(bool shard, RunningJobs& jobs, Engine& engine, Mailbox<JobBroken>& broken,
-                    CoordinatorConnection& coordinator)
+                    CoordinatorConnection& coordinator, Nanos nccl_timeout)
       : shard_(shard),
         jobs_(jobs),
         engine_(engine),
         broken_(broken),
         coordinator_(coordinator),
-        nccl_(jobs, coordinator) {}
+        nccl_(jobs, coordinator, nccl_timeout) {}
 
   // Messages of other kinds are ignored.
   void take(const v1::CoordinatorMessage& message, Nanos now);

@@ -9,8 +9,11 @@ namespace gradbus {
 
 class NcclOrders {
  public:
-  NcclOrders(RunningJobs& jobs, CoordinatorConnection& coordinator)
-      : jobs_(jobs), coordinator_(coordinator) {}
+  // `timeout` is of a collective.
+  NcclOrders(RunningJobs& jobs, CoordinatorConnection& coordinator, Nanos timeout)
+      : jobs_(jobs), coordinator_(coordinator) {
+    use_.timeout = timeout;
+  }
 
   // For the jobs that start here.
   const NcclUse& use() const { return use_; }

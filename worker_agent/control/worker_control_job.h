@@ -27,6 +27,7 @@ namespace gradbus {
 // Events of the NCCL processes of jobs, and the reason why this agent starts no more of them.
 struct NcclUse {
   std::shared_ptr<Mailbox<NcclEvent>> events = std::make_shared<Mailbox<NcclEvent>>();
+  Nanos timeout = 0;  // of every order to an NCCL process
   Status lost;
 };
 

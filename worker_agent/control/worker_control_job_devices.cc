@@ -2,7 +2,6 @@
 // on that before a tensor is used (server/coordinator/planning/nccl_agreement.h). Until then its
 // ranks wait for the answer to their registration, and the engine does not know it.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "common/errors.h"
@@ -16,16 +15,6 @@ namespace gradbus {
 namespace {
 
 constexpr const char* kNcclProgram = "/gradbus-nccl";
-// NCCL starts in a second or two; a collective takes far less.
-constexpr Nanos kNcclPatience = 20 * kSecond;
-
-// The deadline of every order to an NCCL process. GRADBUS_NCCL_TIMEOUT_MS overrides it.
-Nanos nccl_patience() {
-  const char* told = std::getenv("GRADBUS_NCCL_TIMEOUT_MS");
-  const long ms = told == nullptr ? 0 : std::strtol(told, nullptr, 10);
-  return ms > 0 ? ms * kMillisecond : kNcclPatience;
-}
-
 std::optional<WantedDevice> wanted_device(const AttachedClient& client,
                                           const std::optional<DeviceId>& device) {
   if (!device) return {};
@@ -171,7 +160,7 @@ Status WorkerControlJob::start_nccl(uint32_t device) {
                                 "job \"" + name() + "\", node \"" + node + "\"");
   if (!child.ok()) return no_nccl_ = child.status();
   nccl_device_ = device;
-  engine_.post(StartNccl{id(), std::make_unique<NcclQueue>(child.take(), device, nccl_patience()),
+  engine_.post(StartNccl{id(), std::make_unique<NcclQueue>(child.take(), device, nccl_.timeout),
                          nccl_.events});
   if (agent_index_ == 0) engine_.post(OrderNccl{id(), {.kind = NcclQueue::Order::Kind::kNewId}});
   return {};

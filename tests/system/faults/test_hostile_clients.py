@@ -38,8 +38,9 @@ def attack(rig, verb, seed, jobs, first, second, *compressions):
 
 
 def test_every_codec_is_attacked():
-    listed = subprocess.run([rigs.BIN / "gradbus", "bench", "codec", "--list"], capture_output=True, text=True, check=True)
-    names = {line.split()[0] for line in listed.stdout.splitlines() if line[0] != " "} - {"none", "of"}
+    command = [rigs.BIN / "gradbus", "bench", "codec", "--list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    names = {line.split()[0] for line in listed.splitlines() if line[0] != " "} - {"none", "of"}
     assert {codec.partition(":")[0] for codec in CODECS} == names
 
 

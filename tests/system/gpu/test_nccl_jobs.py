@@ -34,7 +34,7 @@ def nodes(agents, wrong="", timeout_ms=60_000, libraries=(), server="1"):
         patch.setenv("GRADBUS_CUDA_DOUBLE", "streams")
         patch.setenv("GRADBUS_NCCL", str(LIBRARIES / "libnccl_double.so"))
         patch.setenv("GRADBUS_NCCL_DOUBLE", wrong)
-        patch.setenv("GRADBUS_NCCL_TIMEOUT_MS", str(timeout_ms))
+        patch.setenv("GRADBUS_AGENT_NCCL_TIMEOUT_MS", str(timeout_ms))
         with rigs.cluster(0) as running:
             for index in range(agents):
                 patch.setenv("GRADBUS_NCCL", str(dict(libraries).get(index, LIBRARIES / "libnccl_double.so")))
