@@ -83,7 +83,7 @@ PROGRAMS = {
     "other_dtype": (1, "MismatchError", ["GB-O902", "f32[3]", "f64[3]"]),
     "other_root": (1, "MismatchError", ["GB-O902", "root 0", "root 1"]),
     "other_name": (1, "MismatchError", ["GB-O903", "loss.0", "loss.1"]),
-    "other_layers": (1, "MismatchError", ["GB-O90"]),
+    "other_layers": (1, "MismatchError", ["GB-O903", "rank 0", "rank 1", "layer0.bias", "layer1.bias"]),
     "fewer_batches": (1, "PeerLostError", ["GB-P105", "rank 1"]),
     "only_rank_0": (1, "PeerLostError", ["GB-P105", "rank 1", "same number of steps"]),
     "two_backwards": (1, "BusyError", ["GB-O905", "backward_passes_per_step"]),
