@@ -18,14 +18,23 @@ from ._data_movement import (
     broadcast_,
     broadcast_async,
     broadcast_async_,
-    gather,
     gather_async,
-    grouped_allgather,
     grouped_allgather_async,
-    scatter,
     scatter_async,
 )
-from ._differentiable import allgather, allreduce, alltoall, broadcast, grouped_allreduce, reducescatter
+from ._differentiable import (
+    allgather,
+    allreduce,
+    alltoall,
+    broadcast,
+    gather,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_reducescatter,
+    reduce,
+    reducescatter,
+    scatter,
+)
 from ._errors import (
     BusyError,
     ClosedError,
@@ -71,9 +80,7 @@ from ._reductions import (
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
-    grouped_reducescatter,
     grouped_reducescatter_async,
-    reduce,
     reduce_async,
     reducescatter_async,
 )

@@ -18,11 +18,13 @@ from ._parts import (
     framework_or_refuse,
     movable,
     name_in_group,
+    note_overwritten,
     shape_of,
     start_group,
     start_one,
     tensor_list,
     what_is,
+    without_gradient,
 )
 from ._process_sets import ProcessSet, checked_root, global_process_set, session_of
 from ._reduction_arguments import put_back
@@ -57,6 +59,7 @@ def broadcast_part(tensor: Any, root: int, name: str | None) -> Part:
         Collective.BROADCAST, name, output=moved, root=root, shape=shape_of(array.shape)
     )
     replay = Replay(Collective.BROADCAST, name, framework.dtype_name(array), shape_of(array.shape), root=root)
+    note_overwritten(tensor, what)
     return Part(request, lambda *_: put_back(framework, array, tensor), replay)
 
 
@@ -91,9 +94,10 @@ def broadcast_async(
     framework.copy(source, result)
     session = session_of(process_set, "broadcast")
     part = broadcast_part(result, checked_root(root_rank, "broadcast", process_set), name)
+    ended = without_gradient(tensor, what)
 
     def finish(operation: _core.Operation, index: int) -> Any:
-        return framework.returned(part.finish(operation, index), tensor)
+        return ended(framework.returned(part.finish(operation, index), tensor))
 
     return start_one(session, Part(part.request, finish, part.replay))
 
@@ -126,11 +130,12 @@ def allgather_async(
     return start_one(session_of(process_set, "allgather"), allgather_part(tensor, name))
 
 
-def _grouped_allgather(
-    tensors: Sequence[Any], name: str | None, process_set: ProcessSet, stays: bool
+def start_grouped_allgather(
+    tensors: Sequence[Any], name: str | None, process_set: ProcessSet, stays: bool, with_rows: bool = False
 ) -> Handle[Any]:
+    """One operation for all tensors; ``with_rows``: each result is a pair with the rows of each rank."""
     parts = [
-        allgather_part(tensor, name_in_group(name, index))
+        allgather_part(tensor, name_in_group(name, index), with_rows)
         for index, tensor in enumerate(tensor_list(tensors, "grouped_allgather"))
     ]
     return start_group(session_of(process_set, "grouped_allgather"), parts, stays)
@@ -140,22 +145,20 @@ def grouped_allgather_async(
     tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle[Any]:
     """Starts grouped_allgather()."""
-    return _grouped_allgather(tensors, name, process_set, False)
+    return start_grouped_allgather(tensors, name, process_set, False)
 
 
-def grouped_allgather(
-    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[Any]:
-    """allgather() of several tensors, with one completion."""
-    return list(_grouped_allgather(tensors, name, process_set, True).wait())
-
-
-def _gather_part(tensor: Any, name: str | None, root: int, session: _core.Session) -> Part:
+def gather_part(
+    tensor: Any, name: str | None, root: int, session: _core.Session, with_rows: bool = False
+) -> Part:
+    """gather() of one tensor; ``with_rows``: the root's result is a pair with the rows of each rank."""
     blocks = Blocks(tensor, what_is("gather", name))
     payload = blocks.payload([blocks.shape[0]])
     request = _core.Request(Collective.GATHER, name, payload, root=root, shape=blocks.shape)
     if session.rank != root:
         return Part(request, lambda *_: None)
+    if with_rows:
+        return Part(request, blocks.received)
     return Part(request, lambda operation, index: blocks.received(operation, index)[0])
 
 
@@ -168,26 +171,16 @@ def gather_async(
     """Starts gather()."""
     session = session_of(process_set, "gather")
     root = checked_root(root_rank, "gather", process_set)
-    return start_one(session, _gather_part(tensor, name, root, session))
+    return start_one(session, gather_part(tensor, name, root, session))
 
 
-def gather(
-    tensor: Any,
-    root_rank: int = 0,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """As allgather(), for the root alone: the others get None."""
-    session = session_of(process_set, "gather")
-    root = checked_root(root_rank, "gather", process_set)
-    return start_one(session, _gather_part(tensor, name, root, session), stays=True).wait()
-
-
-def _scatter_part(tensor: Any, name: str | None, root: int, session: _core.Session) -> Part:
+def scatter_part(tensor: Any, name: str | None, root: int, session: _core.Session) -> Part:
+    """scatter() of one tensor."""
     what = what_is("scatter", name)
     tensor = numbers_of(tensor, what)
     framework = framework_or_refuse(tensor, what, "pass a numpy array or torch tensor")
     source = framework.contiguous(tensor, what)
+    ended = without_gradient(tensor, what)
     shape = tuple(source.shape)
     if session.rank != root:
         result = framework.empty(source, shape)
@@ -195,7 +188,7 @@ def _scatter_part(tensor: Any, name: str | None, root: int, session: _core.Sessi
             Collective.SCATTER, name, output=movable(framework, result), root=root,
             shape=shape_of(shape),
         )  # fmt: skip
-        return Part(request, lambda *_: framework.returned(result, tensor))
+        return Part(request, lambda *_: ended(framework.returned(result, tensor)))
     if not shape or shape[0] % session.size != 0:
         raise bad_argument(
             f"{what} has shape {shape}: its axis 0 cannot be cut into {session.size} equal parts",
@@ -207,7 +200,7 @@ def _scatter_part(tensor: Any, name: str | None, root: int, session: _core.Sessi
         Collective.SCATTER, name, movable(framework, source), movable(framework, result), root=root,
         shape=shape_of(part),
     )  # fmt: skip
-    return Part(request, lambda *_: framework.returned(result, tensor))
+    return Part(request, lambda *_: ended(framework.returned(result, tensor)))
 
 
 def scatter_async(
@@ -219,24 +212,7 @@ def scatter_async(
     """Starts scatter()."""
     session = session_of(process_set, "scatter")
     root = checked_root(root_rank, "scatter", process_set)
-    return start_one(session, _scatter_part(tensor, name, root, session))
-
-
-def scatter(
-    tensor: Any,
-    root_rank: int = 0,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """This rank's part of the root's tensor, which is cut along axis 0 into equal parts.
-
-    The root passes the whole, of shape (size * n, ...); the others a tensor of the shape and dtype of
-    a part, (n, ...), whose values are not read. Any dtype. Raises InvalidError, MismatchError
-    (sizes differ), PeerLostError, TimeoutError.
-    """
-    session = session_of(process_set, "scatter")
-    root = checked_root(root_rank, "scatter", process_set)
-    return start_one(session, _scatter_part(tensor, name, root, session), stays=True).wait()
+    return start_one(session, scatter_part(tensor, name, root, session))
 
 
 def _equal_splits(rows: int, size: int, what: str) -> list[int]:

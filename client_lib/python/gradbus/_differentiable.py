@@ -10,13 +10,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ._arrays import needs_gradient
-from ._data_movement import allgather_part, allgather_rows, alltoall_part, alltoall_rows, broadcast_async
+from ._data_movement import (
+    allgather_part,
+    allgather_rows,
+    alltoall_part,
+    alltoall_rows,
+    broadcast_async,
+    gather_part,
+    scatter_part,
+    start_grouped_allgather,
+)
 from ._errors import bad_argument
 from ._ops import ALL, Average, ReduceOp, Sum
-from ._parts import start_one, tensor_list
-from ._process_sets import ProcessSet, global_process_set, session_of
-from ._reduction_arguments import ReductionArguments, allreduce_part, reducescatter_part
-from ._reductions import reduce, start_grouped_allreduce
+from ._parts import name_in_group, start_one, tensor_list
+from ._process_sets import ProcessSet, checked_root, global_process_set, session_of
+from ._reduction_arguments import ReductionArguments, allreduce_part, reduce_part, reducescatter_part
+from ._reductions import start_grouped_allreduce, start_grouped_reducescatter
 
 T = TypeVar("T")
 
@@ -29,6 +38,16 @@ def _apply_differentiable(run: Callable[..., Any], back: Callable[..., Any], *te
 
 def _back_name(name: str | None) -> str | None:
     return None if name is None else f"{name}/backward"
+
+
+def _is_smooth(tensor: Any) -> bool:
+    """Whether a tensor of its dtype can have a gradient."""
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def _factor(op: int, prescale: float, postscale: float, size: int) -> float:
+    """What a sum or an average multiplies each rank's values by."""
+    return prescale * postscale / (size if op == Average else 1)
 
 
 def _check_linear(verb: str, op: int) -> None:
@@ -65,8 +84,9 @@ def allreduce(
     shape, op or factors), PeerLostError, TimeoutError.
 
     A torch tensor that needs a gradient gets one: the all-reduce of the result's gradients with the
-    same ``op``, Sum or Average. The forms in place and the asynchronous ones have none. Of sparse COO tensors there
-    are sums and means: only entries travel, and the result is coalesced.
+    same ``op``, Sum or Average. The forms in place and the asynchronous ones have none:
+    a backward pass that reaches their results raises InvalidError. Of sparse COO tensors there are sums and
+    means: only entries travel, and the result is coalesced.
     """
     if getattr(tensor, "is_sparse", False) is True:
         from .torch._sparse_sum import allreduce as of_sparse
@@ -115,7 +135,7 @@ def grouped_allreduce(
 
 def _grouped_allreduce_with_gradient(tensors: Sequence[Any], name: str | None, op: int, **how: Any) -> list[Any]:
     """As allreduce(), of those tensors that can have gradients."""
-    smooth = [tensor.is_floating_point() or tensor.is_complex() for tensor in tensors]
+    smooth = [_is_smooth(tensor) for tensor in tensors]
 
     def back(*gradients: Any) -> Any:
         _check_linear("grouped_allreduce", op)
@@ -158,14 +178,91 @@ def _reducescatter_with_gradient(
 
     def back(gradient: Any) -> Any:
         _check_linear("reducescatter", op)
-        size = session_of(process_set, "reducescatter").size
-        scale = prescale * postscale / (size if op == Average else 1)
+        scale = _factor(op, prescale, postscale, session_of(process_set, "reducescatter").size)
         whole = allgather(gradient, _back_name(name), process_set)
         return (whole if scale == 1 else whole * scale,)
 
     return _apply_differentiable(
         lambda t: reducescatter(t, name, op, prescale, postscale, process_set), back, tensor
     )
+
+
+def grouped_reducescatter(
+    tensors: Sequence[T],
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[T]:
+    """reducescatter() of several tensors, with one completion."""
+    tensors = tensor_list(tensors, "grouped_reducescatter")
+    if any(needs_gradient(tensor) for tensor in tensors):
+        return _grouped_reducescatter_with_gradient(
+            tensors, name, op, prescale_factor, postscale_factor, process_set
+        )
+    how = ReductionArguments("grouped_reducescatter", process_set, op, prescale_factor, postscale_factor)
+    return list(start_grouped_reducescatter(tensors, name, how, True).wait())
+
+
+def _grouped_reducescatter_with_gradient(
+    tensors: Sequence[Any], name: str | None, op: int, prescale: float, postscale: float, process_set: ProcessSet
+) -> list[Any]:
+    """As reducescatter(), of those tensors that can have gradients."""
+    smooth = [_is_smooth(tensor) for tensor in tensors]
+
+    def back(*gradients: Any) -> Any:
+        _check_linear("grouped_reducescatter", op)
+        scale = _factor(op, prescale, postscale, session_of(process_set, "grouped_reducescatter").size)
+        given = [gradient for gradient, wanted in zip(gradients, smooth) if wanted]
+        whole = iter(grouped_allgather(given, _back_name(name), process_set))
+        return tuple(next(whole) * scale if wanted else None for wanted in smooth)
+
+    def run(*given: Any) -> Any:
+        return tuple(grouped_reducescatter(given, name, op, prescale, postscale, process_set))
+
+    return list(_apply_differentiable(run, back, *tensors))
+
+
+def reduce(
+    tensor: T,
+    root_rank: int = 0,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> T | None:
+    """As allreduce(), for the root alone: the others get None. Not for Adasum.
+
+    ``root_rank`` is a rank of the job, also with a process set. Where a torch tensor needs a gradient, the
+    others get zeros in place of None. They run backward through these, and get the root's gradient.
+    """
+    if needs_gradient(tensor):
+        return _reduce_with_gradient(  # type: ignore[no-any-return]
+            tensor, root_rank, name, op, prescale_factor, postscale_factor, process_set
+        )
+    how = ReductionArguments("reduce", process_set, op, prescale_factor, postscale_factor)
+    root = checked_root(root_rank, how.verb, process_set)
+    return start_one(how.session, reduce_part(how, tensor, name, root), stays=True).wait()
+
+
+def _reduce_with_gradient(
+    tensor: Any, root_rank: int, name: str | None, op: int, prescale: float, postscale: float, process_set: ProcessSet
+) -> Any:
+    """The gradient is the broadcast of the root's gradient."""
+    import torch
+
+    def run(given: Any) -> Any:
+        result = reduce(given, root_rank, name, op, prescale, postscale, process_set)
+        return torch.zeros_like(given) if result is None else result
+
+    def back(gradient: Any) -> Any:
+        _check_linear("reduce", op)
+        scale = _factor(op, prescale, postscale, session_of(process_set, "reduce").size)
+        return (broadcast(gradient, root_rank, _back_name(name), process_set) * scale,)
+
+    return _apply_differentiable(run, back, tensor)
 
 
 def broadcast(
@@ -224,6 +321,38 @@ def _allgather_with_gradient(tensor: Any, name: str | None, process_set: Process
     return _apply_differentiable(run, back, tensor)
 
 
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """allgather() of several tensors, with one completion."""
+    tensors = tensor_list(tensors, "grouped_allgather")
+    if any(needs_gradient(tensor) for tensor in tensors):
+        return _grouped_allgather_with_gradient(tensors, name, process_set)
+    return list(start_grouped_allgather(tensors, name, process_set, True).wait())
+
+
+def _grouped_allgather_with_gradient(
+    tensors: Sequence[Any], name: str | None, process_set: ProcessSet
+) -> list[Any]:
+    """As allgather(), of those tensors that can have gradients."""
+    rows: list[list[int]] = []
+
+    def run(*given: Any) -> Any:
+        results = start_grouped_allgather(given, name, process_set, True, with_rows=True).wait()
+        rows.extend(received for _, received in results)
+        return tuple(result for result, _ in results)
+
+    def back(*gradients: Any) -> Any:
+        back_name = _back_name(name)
+        return tuple(
+            _sum_of_own_rows(gradient, rows[index], name_in_group(back_name, index), process_set).reshape(tensor.shape)
+            if _is_smooth(tensor) else None
+            for index, (tensor, gradient) in enumerate(zip(tensors, gradients))
+        )  # fmt: skip
+
+    return list(_apply_differentiable(run, back, *tensors))
+
+
 def _sum_of_own_rows(
     gradient: Any, rows: Sequence[int], name: str | None, process_set: ProcessSet
 ) -> Any:
@@ -234,6 +363,78 @@ def _sum_of_own_rows(
         return reducescatter(gradient, name, Sum, process_set=process_set)
     received, _ = alltoall(gradient, list(rows), name, process_set)
     return received.reshape(size, rows[session.rank], *gradient.shape[1:]).sum(0)
+
+
+def gather(
+    tensor: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """As allgather(), for the root alone: the others get None.
+
+    Where a torch tensor needs a gradient, the others get a tensor without rows in place of None. They run
+    backward through it, and get the root's gradient of their rows.
+    """
+    if needs_gradient(tensor):
+        return _gather_with_gradient(tensor, root_rank, name, process_set)
+    session = session_of(process_set, "gather")
+    root = checked_root(root_rank, "gather", process_set)
+    return start_one(session, gather_part(tensor, name, root, session), stays=True).wait()
+
+
+def _gather_with_gradient(tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
+    """The root sends each rank the gradient of its rows."""
+    session = session_of(process_set, "gather")
+    root = checked_root(root_rank, "gather", process_set)
+    rows = [0] * session.size
+
+    def run(given: Any) -> Any:
+        pair = start_one(session, gather_part(given, name, root, session, with_rows=True), stays=True).wait()
+        if pair is None:
+            return given.new_empty((0, *given.shape[1:]))
+        rows[:] = pair[1]
+        return pair[0]
+
+    def back(gradient: Any) -> Any:
+        own, _ = alltoall(gradient, rows, _back_name(name), process_set)
+        return (own.reshape(tensor.shape),)
+
+    return _apply_differentiable(run, back, tensor)
+
+
+def scatter(
+    tensor: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """This rank's part of the root's tensor, which is cut along axis 0 into equal parts.
+
+    The root passes the whole, of shape (size * n, ...); the others a tensor of the shape and dtype of
+    a part, (n, ...), whose values are not read. Any dtype. Where torch tensors need a gradient, the root gets
+    the gradients of all parts, the others zeros; all ranks must pass a tensor that needs one, or none may.
+    Raises InvalidError, MismatchError (sizes differ), PeerLostError, TimeoutError.
+    """
+    if needs_gradient(tensor):
+        return _scatter_with_gradient(tensor, root_rank, name, process_set)
+    session = session_of(process_set, "scatter")
+    root = checked_root(root_rank, "scatter", process_set)
+    return start_one(session, scatter_part(tensor, name, root, session), stays=True).wait()
+
+
+def _scatter_with_gradient(tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
+    """The root gathers the gradients of the parts."""
+    import torch
+
+    session = session_of(process_set, "scatter")
+    is_root = session.rank == checked_root(root_rank, "scatter", process_set)
+
+    def back(gradient: Any) -> Any:
+        whole = gather(gradient, root_rank, _back_name(name), process_set)
+        return (whole.reshape(tensor.shape) if is_root else torch.zeros_like(gradient),)
+
+    return _apply_differentiable(lambda t: scatter(t, root_rank, name, process_set), back, tensor)
 
 
 def alltoall(

@@ -21,7 +21,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from . import _core
-from ._data_movement import broadcast_, grouped_allgather
+from ._data_movement import broadcast_
+from ._differentiable import grouped_allgather
 from ._errors import bad_argument
 from ._layout import (
     COMPRESSED_ELEMENTS_MIN,

@@ -20,6 +20,7 @@ from ._arrays import (
     framework_of,
     hides_bfloat16,
     is_native,
+    needs_gradient,
     row_elements,
     rows_of,
 )
@@ -82,6 +83,23 @@ def what_is(verb: str, name: str | None) -> str:
     if "\0" in name:
         raise bad_argument(f"{verb}: name={name!r} has a NUL in it", "pass a name without it")
     return f"{verb}: tensor '{name}'"
+
+
+def without_gradient(tensor: Any, what: str) -> Callable[[Any], Any]:
+    """What a form with a handle does with its new result: a gradient that would be missing is an error."""
+    if not needs_gradient(tensor):
+        return lambda result: result
+    from ._autograd import new_without_gradient  # which needs torch
+
+    return lambda result: new_without_gradient(tensor, result, what)
+
+
+def note_overwritten(tensor: Any, what: str) -> None:
+    """What a form in place does with its tensor: a gradient that would be wrong is an error."""
+    if needs_gradient(tensor):
+        from ._autograd import overwritten_without_gradient
+
+        overwritten_without_gradient(tensor, what)
 
 
 def tensor_list(tensors: Iterable[Any], verb: str) -> list[Any]:
@@ -183,6 +201,7 @@ class Blocks:
         self.what = what
         self.framework = framework_or_refuse(tensor, what, "pass a numpy array or torch tensor")
         self._given = tensor
+        self._ended = without_gradient(tensor, what)
         self.source = self.framework.contiguous(tensor, what)
         self.shape: tuple[int, ...] = tuple(self.source.shape) or (1,)
         self.row = row_elements(self.shape)
@@ -213,8 +232,8 @@ class Blocks:
             operation.copy_output(numbers, index)
             rows = list(numbers)
             nothing = self.framework.empty(self.source, (sum(rows), *self.shape[1:]))
-            return self.framework.returned(nothing, self._given), rows
+            return self._ended(self.framework.returned(nothing, self._given)), rows
         rows = rows_of([count // self.ratio for count in counts], self.shape, self.what)
         result = self.framework.empty(self.source, (sum(rows), *self.shape[1:]))
         operation.copy_output(movable(self.framework, result), index)
-        return self.framework.returned(result, self._given), rows
+        return self._ended(self.framework.returned(result, self._given)), rows

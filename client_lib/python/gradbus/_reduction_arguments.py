@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from . import _core
@@ -24,14 +24,16 @@ from ._parts import (
     Part,
     check_reducible,
     framework_or_refuse,
+    note_overwritten,
     reducible,
     shape_of,
     what_is,
+    without_gradient,
 )
 from ._process_sets import ProcessSet, session_of
 from ._watch import Replay
 
-_INSTEAD = "use allreduce_() on it, or pass a numpy array or torch tensor"
+_INSTEAD = "pass a numpy array, a torch tensor or a number; allreduce_() also takes any buffer"
 _TENSOR = "pass a numpy array or torch tensor"
 
 
@@ -66,6 +68,7 @@ class _Given(NamedTuple):
     tensor: Any
     source: Any
     scales: bool  # the core applies the factors; those of integers are applied here
+    ended: Callable[[Any], Any]  # applied to a new result
 
     def request(
         self, collective: Collective, name: str | None, into: Any, root: int = 0, rows: bool = False
@@ -104,7 +107,7 @@ class _Given(NamedTuple):
 
     def returned(self, result: Any) -> Any:
         """The finished result where the tensor lies."""
-        return self.framework.returned(self.finished(result), self.tensor)
+        return self.ended(self.framework.returned(self.finished(result), self.tensor))
 
 
 def _given(how: ReductionArguments, tensor: Any, what: str, instead: str = _TENSOR) -> _Given:
@@ -115,7 +118,7 @@ def _given(how: ReductionArguments, tensor: Any, what: str, instead: str = _TENS
     scales = dtype not in INTEGERS
     if not scales and how.prescale != 1:
         source = framework.scaled(source, how.prescale)
-    return _Given(how, framework, tensor, source, scales)
+    return _Given(how, framework, tensor, source, scales, without_gradient(tensor, what))
 
 
 def allreduce_part(how: ReductionArguments, tensor: Any, name: str | None) -> Part:
@@ -139,6 +142,7 @@ def allreduce_in_place_part(how: ReductionArguments, tensor: Any, name: str | No
     given = _given(how, tensor, what, _INSTEAD)
     request = given.request(Collective.ALLREDUCE, name, given.source)
     replay = given.replay(Collective.ALLREDUCE, name)
+    note_overwritten(tensor, what)
     return Part(request, lambda *_: put_back(given.framework, given.finished(given.source), tensor), replay)
 
 

@@ -139,24 +139,6 @@ def reduce_async(
     return start_one(how.session, reduce_part(how, tensor, name, root))
 
 
-def reduce(
-    tensor: T,
-    root_rank: int = 0,
-    name: str | None = None,
-    op: int = Average,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> T | None:
-    """As allreduce(), for the root alone: the others get None. Not for Adasum.
-
-    ``root_rank`` is a rank of the job, also with a process set.
-    """
-    how = ReductionArguments("reduce", process_set, op, prescale_factor, postscale_factor)
-    root = checked_root(root_rank, how.verb, process_set)
-    return start_one(how.session, reduce_part(how, tensor, name, root), stays=True).wait()
-
-
 def reducescatter_async(
     tensor: T,
     name: str | None = None,
@@ -170,9 +152,10 @@ def reducescatter_async(
     return start_one(how.session, reducescatter_part(how, tensor, name))
 
 
-def _grouped_reducescatter(
+def start_grouped_reducescatter(
     tensors: Sequence[Any], name: str | None, how: ReductionArguments, stays: bool
 ) -> Handle[list[Any]]:
+    """One operation for all tensors."""
     parts = [
         reducescatter_part(how, tensor, name_in_group(name, index))
         for index, tensor in enumerate(tensor_list(tensors, how.verb))
@@ -190,17 +173,4 @@ def grouped_reducescatter_async(
 ) -> Handle[list[T]]:
     """Starts grouped_reducescatter()."""
     how = ReductionArguments("grouped_reducescatter", process_set, op, prescale_factor, postscale_factor)
-    return _grouped_reducescatter(tensors, name, how, False)
-
-
-def grouped_reducescatter(
-    tensors: Sequence[T],
-    name: str | None = None,
-    op: int = Average,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> list[T]:
-    """reducescatter() of several tensors, with one completion."""
-    how = ReductionArguments("grouped_reducescatter", process_set, op, prescale_factor, postscale_factor)
-    return list(_grouped_reducescatter(tensors, name, how, True).wait())
+    return start_grouped_reducescatter(tensors, name, how, False)

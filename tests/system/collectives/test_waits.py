@@ -1,5 +1,6 @@
 """Waits: how long they may take, what is said of them, and what makes progress meanwhile."""
 
+import re
 import signal
 import time
 
@@ -28,6 +29,17 @@ def test_a_late_rank_is_waited_for_and_reported_less_and_less(node):
     assert [rank.finish()[0] for rank in ranks] == [0, 0, 0]
     lines = [line for line in node.agents[0].text().splitlines() if 'job "late" waits' in line]
     assert 2 <= len(lines) <= 3 and all("rank 0" in line for line in lines), lines  # after 1, 2 and 5 s
+
+
+def test_a_job_goes_on_with_a_rank_that_is_75_s_late(node):
+    """As when rank 0 evaluates or saves. Each notice comes later after the one before."""
+    ranks = [node.start_rank(rank, 2, "red:x:10:i64:sum", *(["sleep:75"] if rank == 0 else []), "red:late:10:i64:sum",
+                             job="75 s late") for rank in range(2)]
+    assert [rank.finish(timeout=150)[0] for rank in ranks] == [0, 0]
+    lines = [line for line in node.agents[0].text().splitlines() if 'job "75 s late" waits' in line]
+    after = [float(re.search(r"for (\d+(?:\.\d+)?) s", line)[1]) for line in lines]
+    assert [round(seconds) for seconds in after] == [1, 2, 5, 10, 30, 60], lines
+    assert all("rank 0" in line for line in lines), lines
 
 
 def test_a_stream_that_advances_is_no_deadlock(node):

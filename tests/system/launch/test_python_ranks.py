@@ -92,3 +92,8 @@ def test_ctrl_c_ends_init(two_agents, python):
         0, 2, program=[python, str(RANKS / "launch/trouble.py"), "interrupted_init"], job="half"
     )
     assert reports([rank.finish(RANK_DEADLINE_S)])[0]["seconds"] < INTERRUPT_S
+
+
+def test_gradients_are_read_after_shutdown(two_agents, python):
+    """The memory of `.grad` lives as long as a view of it."""
+    assert_all_ok(run_ranks(two_agents, python, "launch/after_shutdown.py", 2))

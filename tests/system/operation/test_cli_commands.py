@@ -203,7 +203,9 @@ def test_explain(env):
     numbers = re.findall(r"^GB-(\w\d{3}) ", everything, re.MULTILINE)
     assert len(numbers) == len(set(numbers)) > 30
     for number in numbers:
-        assert gradbus(env, "explain", number).returncode == 0
+        done = gradbus(env, "explain", number)
+        parts = dict(re.findall(r"^  (what|cause|fault|do|example|next): +(\S.*)", done.stdout, re.MULTILINE))
+        assert done.returncode == 0 and len(parts) == 6, done.stdout
     assert gradbus(env, "explain", "Z999").returncode == 1
 
 

@@ -89,6 +89,25 @@ def test_names_made_from_the_environment_hold_the_user(open_nodes, other):
         assert len(set(names)) == 2 and all(name.startswith(launcher + "-u") for name in names), names
 
 
+def test_ranks_of_two_users_with_one_address_are_two_jobs(open_nodes, other):
+    """Both start at once, on the same two nodes, with one MASTER_ADDR and port and no job id."""
+    sockets = [agent.ready["socket"] for agent in open_nodes.agents]
+
+    def variables(rank):
+        return {"GRADBUS_SOCKET": sockets[rank], "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "10.1.2.3",
+                "MASTER_PORT": "29501"}
+
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    others = [other.popen("scripted_rank", "red:x:1000:f32:sum", env=variables(rank), **pipes) for rank in (0, 1)]
+    own = [subprocess.Popen([other.bin / "scripted_rank", "red:x:1000:i64:sum"], text=True, **pipes,
+                            env={**other.environment, **variables(rank)}) for rank in (0, 1)]
+    for process in (*others, *own):
+        output, _ = process.communicate(timeout=rigs.DEADLINE_S)
+        assert process.returncode == 0, output
+    jobs = {job["uid"]: job for job in open_nodes.status()["jobs"] if job["job"].startswith("torchrun-")}
+    assert set(jobs) == {0, UID} and all(f"-u{uid}-" in job["job"] for uid, job in jobs.items()), jobs
+
+
 def own_run(other, *words, env):
     """The same program as the test's own user."""
     done = subprocess.run([rigs.BIN / words[0], *words[1:]], env={**other.environment, **env}, check=False, text=True,

@@ -20,8 +20,16 @@ except AttributeError as error:
     ) from error
 
 from .._api import barrier
-from .._data_movement import broadcast_, grouped_allgather
-from .._differentiable import allgather, allreduce, alltoall, broadcast, grouped_allreduce, reducescatter
+from .._data_movement import broadcast_
+from .._differentiable import (
+    allgather,
+    allreduce,
+    alltoall,
+    broadcast,
+    grouped_allgather,
+    grouped_allreduce,
+    reducescatter,
+)
 from .._errors import GradbusError
 from .._init import init
 from .._objects import allgather_object, broadcast_object

@@ -72,6 +72,57 @@ def every_collective():
     )
 
 
+def to_the_root():
+    """Of reduce() and gather(), the others have zeros and no rows, through which they run backward."""
+    g, root = gradbus, SIZE - 1
+    for rows in ([4] * SIZE, [2 * rank for rank in range(SIZE)], [5] + [1] * (SIZE - 1)):
+        compare(
+            f"gather {rows}", rows, lambda x: g.gather(x, root, "g"),
+            lambda xs: [torch.cat(xs) if rank == root else xs[0][:0] for rank in range(SIZE)],
+        )  # fmt: skip
+    for op, factor in ((g.Sum, 2.0), (g.Average, 2.0 / SIZE)):
+        compare(
+            f"reduce {op}", [4] * SIZE, lambda x, op=op: g.reduce(x, root, op=op, prescale_factor=2.0),
+            lambda xs, factor=factor: [sum(xs) * (factor if rank == root else 0) for rank in range(SIZE)],
+        )  # fmt: skip
+    assert g.reduce(torch.ones(2), root) is None or RANK == root
+
+
+def from_the_root():
+    """The others' tensors tell scatter() the shape alone."""
+    root = SIZE - 1
+    rows = [2 * SIZE if rank == root else 2 for rank in range(SIZE)]
+    compare(
+        "scatter", rows, lambda x: gradbus.scatter(x, root),
+        lambda xs: [xs[root][2 * rank : 2 * rank + 2] for rank in range(SIZE)],
+    )  # fmt: skip
+
+
+def groups():
+    """Two tensors that need a gradient, and one of integers between them, in one operation."""
+    count, number = SIZE + 1, torch.arange(SIZE)
+
+    def joined(x):
+        first, none, second = gradbus.grouped_allgather([x, number, x[:1] * 2], "two")
+        assert not none.requires_grad and len(none) == SIZE * SIZE
+        return torch.cat([first, second])
+
+    for rows in ([count] * SIZE, [1 + 2 * rank for rank in range(SIZE)]):
+        compare(
+            f"allgathers {rows}", rows, joined, lambda xs: [torch.cat([*xs, *[x[:1] * 2 for x in xs]])] * SIZE
+        )
+
+    def cut(x):
+        first, none, second = gradbus.grouped_reducescatter([x, number, x * x], op=gradbus.Sum)
+        assert not none.requires_grad and none.tolist() == [RANK * SIZE]
+        return torch.cat([first, second])
+
+    compare(
+        "reduce-scatters", [count] * SIZE, cut,
+        lambda xs: [torch.cat(both) for both in zip(shards(sum(xs)), shards(sum(x * x for x in xs)))],
+    )  # fmt: skip
+
+
 def moved(xs, splits):
     """All-to-all in one process; ``splits[source][target]``."""
     parts = [torch.split(x, counts) for x, counts in zip(xs, splits)]
@@ -103,12 +154,68 @@ def others():
     assert not gradbus.allreduce(x.detach()).requires_grad
     largest = gradbus.allreduce(x, op=gradbus.Max)
     assert largest.tolist() == [SIZE, SIZE]
+    refused(largest.sum().backward, "Max has no gradient")
+    (third,) = torch.autograd.grad(gradbus.broadcast(cube**3, 0).sum(), cube, create_graph=True)
+    (fourth,) = torch.autograd.grad(third.sum(), cube)
+    assert fourth.item() == (12 * SIZE if RANK == 0 else 0), fourth
+
+
+def refused(call, *words):
     try:
-        largest.sum().backward()
+        call()
     except gradbus.InvalidError as error:
-        assert "Max has no gradient" in str(error), error
+        assert [word for word in words if word not in str(error)] == [], error
     else:
-        raise AssertionError("no error")
+        raise AssertionError(f"no error with {words}")
+
+
+def handles():
+    """Results that autograd cannot follow raise where a backward pass reaches them, and are numbers until then."""
+    g = gradbus
+    forms = {
+        "allreduce": lambda x: g.allreduce_async(x, "n", op=g.Sum),
+        "grouped_allreduce": lambda x: g.grouped_allreduce_async([x]),
+        "broadcast": lambda x: g.broadcast_async(x),
+        "allgather": lambda x: g.allgather_async(x),
+        "alltoall": lambda x: g.alltoall_async(x, [1] * SIZE),
+        "reducescatter": lambda x: g.reducescatter_async(x),
+        "reduce": lambda x: g.reduce_async(x, 0),
+        "gather": lambda x: g.gather_async(x, 0),
+        "scatter": lambda x: g.scatter_async(x if RANK == 0 else x[:1], 0),
+    }
+    for verb, start in forms.items():
+        x = torch.ones(SIZE, 3, requires_grad=True)
+        handle = start(x)
+        with torch.no_grad():
+            result = g.synchronize(handle)
+        result = result[0] if isinstance(result, (tuple, list)) else result
+        if result is not None:
+            refused((result.sum() + x.sum()).backward, f"{verb}: the tensor" if verb != "allreduce" else "tensor 'n'",
+                    "no gradient", f"call gradbus.{verb}()", ".detach()")
+        assert result is not None or RANK > 0
+        with torch.no_grad():
+            given = g.synchronize(start(x))
+        given = given[0] if isinstance(given, (tuple, list)) else given
+        assert given is None or not given.requires_grad, verb
+
+
+def in_place():
+    """A parameter gets other values; a tensor with a history does not keep that."""
+    for call in (gradbus.allreduce_, gradbus.broadcast_, lambda x: gradbus.grouped_allreduce_([x])[0],
+                 lambda x: gradbus.synchronize(gradbus.allreduce_async_(x)),
+                 lambda x: gradbus.synchronize(gradbus.broadcast_async_(x))):
+        x = torch.full((2,), 1.0 + RANK, requires_grad=True)
+        assert call(x) is x and x.is_leaf
+        call(x[:1])
+        (x * 3).sum().backward()
+        assert x.grad.tolist() == [3, 3]
+        loss = x * 2
+        assert call(loss) is loss and loss.tolist() == [2 * value for value in x.tolist()]
+        refused((loss.sum() + x.sum()).backward, "no gradient", ".detach()")
+        with torch.no_grad():
+            call(x * 2)
+        gradient = torch.autograd.grad((x**3).sum(), x, create_graph=True)[0]
+        refused(call(gradient).sum().backward, "no gradient")
 
 
 def training():

@@ -9,12 +9,12 @@ from typing import Any
 from ... import mxnet as _gradbus
 from ..._api import barrier
 from ..._data_movement import alltoall_rows
+from ..._differentiable import grouped_reducescatter as _grouped_reducescatter
 from ..._errors import GradbusError as HorovodInternalError
 from ..._errors import bad_argument
 from ..._ops import Adasum, Average, Max, Min, Product, Sum
 from ..._process_sets import ProcessSet as AnySet
 from ..._process_sets import global_process_set
-from ..._reductions import grouped_reducescatter as _grouped_reducescatter
 from ..._session import (
     is_initialized,
     local_rank,

@@ -14,7 +14,7 @@ from ..._process_sets import ProcessSet, global_process_set, session_of
 from ...torch import _sparse_sum
 from .._arguments import reduce_op, rows_to_send
 from .._in_flight import started
-from ._gradients import any_needs_gradient, with_mean_gradient
+from ._gradients import any_needs_gradient, with_mean_gradient, without_gradient
 
 Tensor = torch.Tensor
 
@@ -35,7 +35,7 @@ def broadcast_async(
     """Starts broadcast()."""
     return started(
         "broadcast", name, process_set,
-        lambda: _data_movement.broadcast_async(tensor, root_rank, name, process_set),
+        lambda: _data_movement.broadcast_async(without_gradient(tensor), root_rank, name, process_set),
     )  # fmt: skip
 
 
@@ -70,8 +70,9 @@ def allgather_async(
 ) -> Handle[Tensor]:
     """Starts allgather()."""
     return started(
-        "allgather", name, process_set, lambda: _data_movement.allgather_async(tensor, name, process_set)
-    )
+        "allgather", name, process_set,
+        lambda: _data_movement.allgather_async(without_gradient(tensor), name, process_set),
+    )  # fmt: skip
 
 
 def grouped_allgather(
@@ -81,7 +82,7 @@ def grouped_allgather(
     given = tensor_list(tensors, "grouped_allgather")
     if any_needs_gradient(given):
         return [allgather(tensor, name_in_group(name, index), process_set) for index, tensor in enumerate(given)]
-    return _data_movement.grouped_allgather(given, name, process_set)
+    return _differentiable.grouped_allgather(given, name, process_set)
 
 
 def grouped_allgather_async(
@@ -89,8 +90,9 @@ def grouped_allgather_async(
 ) -> Handle[list[Tensor]]:
     """Starts grouped_allgather()."""
     return started(
-        "allgather", name, process_set, lambda: _data_movement.grouped_allgather_async(tensors, name, process_set)
-    )
+        "allgather", name, process_set,
+        lambda: _data_movement.grouped_allgather_async(without_gradient(tensors), name, process_set),
+    )  # fmt: skip
 
 
 def _received(rows: list[int], splits: Any) -> Tensor:
@@ -116,7 +118,8 @@ def alltoall_async(
 ) -> Handle[tuple[Tensor, Tensor]]:
     """Starts alltoall(). synchronize() returns the pair, also without ``splits``, as in Horovod."""
     session = session_of(process_set, "alltoall")
-    part = _data_movement.alltoall_part(rows_to_send(tensor, splits), splits, name, session.size, with_rows=True)
+    sent = rows_to_send(without_gradient(tensor), splits)
+    part = _data_movement.alltoall_part(sent, splits, name, session.size, with_rows=True)
 
     def finish(operation: _core.Operation, index: int) -> tuple[Tensor, Tensor]:
         result, rows = part.finish(operation, index)

@@ -42,6 +42,13 @@ def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
     return _ScaledGradient.apply(tensor, factor)  # type: ignore[no-any-return,no-untyped-call,unused-ignore]
 
 
+def without_gradient(given: Any) -> Any:
+    """A tensor, or each of a list, as the forms with a handle take it: their results have no gradient in Horovod."""
+    if isinstance(given, (list, tuple)):
+        return [without_gradient(each) for each in given]
+    return given.detach() if isinstance(given, torch.Tensor) else given
+
+
 def any_needs_gradient(tensors: Sequence[Any]) -> bool:
     """Whether autograd is to see what happens to one of them."""
     return any(needs_gradient(tensor) for tensor in tensors)

@@ -17,7 +17,7 @@ from ..._parts import name_in_group, tensor_list
 from ..._process_sets import ProcessSet, global_process_set
 from .._arguments import checked_compressor, factors, reduce_op
 from .._in_flight import started
-from ._gradients import any_needs_gradient, with_total_gradient
+from ._gradients import any_needs_gradient, with_total_gradient, without_gradient
 from .compression import Compression
 
 Tensor = torch.Tensor
@@ -59,7 +59,7 @@ def allreduce_async(
     scales = factors(prescale_factor, postscale_factor)
     return started(
         "allreduce", name, process_set,
-        lambda: _reductions.allreduce_async(tensor, name, chosen, *scales, process_set),
+        lambda: _reductions.allreduce_async(without_gradient(tensor), name, chosen, *scales, process_set),
     )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def grouped_allreduce_async(
     return started(
         "allreduce", name, process_set,
         lambda: _reductions.grouped_allreduce_async(
-            tensors, name, chosen, *factors(prescale_factor, postscale_factor), process_set
+            without_gradient(tensors), name, chosen, *factors(prescale_factor, postscale_factor), process_set
         ),
     )  # fmt: skip
 
@@ -202,7 +202,7 @@ def reducescatter_async(
     scales = factors(prescale_factor, postscale_factor)
     return started(
         "reducescatter", name, process_set,
-        lambda: _reductions.reducescatter_async(tensor, name, chosen, *scales, process_set),
+        lambda: _reductions.reducescatter_async(without_gradient(tensor), name, chosen, *scales, process_set),
     )  # fmt: skip
 
 
@@ -227,7 +227,7 @@ def grouped_reducescatter(
             for index, tensor in enumerate(given)
         ]
     pairs = [compressor.compress(tensor) for tensor in given]
-    results = _reductions.grouped_reducescatter(
+    results = _differentiable.grouped_reducescatter(
         [tensor for tensor, _ in pairs], name, chosen, *factors(prescale_factor, postscale_factor), process_set
     )
     return [compressor.decompress(result, context) for result, (_, context) in zip(results, pairs)]
@@ -246,6 +246,6 @@ def grouped_reducescatter_async(
     return started(
         "reducescatter", name, process_set,
         lambda: _reductions.grouped_reducescatter_async(
-            tensors, name, chosen, *factors(prescale_factor, postscale_factor), process_set
+            without_gradient(tensors), name, chosen, *factors(prescale_factor, postscale_factor), process_set
         ),
     )  # fmt: skip
