@@ -4,7 +4,6 @@ JAX, TensorFlow, Keras and MXNet train whole in their own files.
 """
 
 import json
-import shutil
 
 import conftest
 import framework_runs
@@ -19,8 +18,6 @@ MXNET = rigs.REPOSITORY / ".venv-mxnet/bin/python3"
 SHORT = ("--hidden", "512", "--epochs", "2")
 OPTIONS = {"horovod": "ps:sync", "torch_distributed": "", "jax": "ps:sync", "tensorflow": "ps:sync", "keras": "ps:sync",
            "mxnet": "ps:sync"}  # fmt: skip
-FIRST_WORDS = {"openmpi": ["--allow-run-as-root", "--oversubscribe"], "mpich": []}
-MPICH = "/usr/lib/x86_64-linux-gnu/libmpich.so.12"
 
 
 def command_of(example, file, *words):
@@ -60,19 +57,13 @@ def test_ranks_equal_one_process(tmp_path, example):
         assert difference(file, tmp_path / "1.npz") <= 1e-5, size
 
 
-@pytest.mark.parametrize("name", FIRST_WORDS)
+@pytest.mark.parametrize("name", framework_runs.MPIS)
 def test_mpi4py_under_mpirun(two_agents, tmp_path, name):
-    mpirun = shutil.which(f"mpirun.{name}")
-    if mpirun is None:
-        pytest.skip(f"mpirun.{name} is missing: run scripts/setup.sh --frameworks")
-    variables = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-    if name == "mpich":  # docs/how-to/use-mpi4py.md says the same
-        (tmp_path / "libmpi.so.12").symlink_to(MPICH)
-        variables = {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": str(tmp_path)}
+    words, variables = framework_runs.mpirun(name, tmp_path)
     assert run(command_of("mpi4py", tmp_path / "1.npz"), **variables)["accuracy"] >= 0.96
     for size in (2, 4):
         file = tmp_path / f"{size}.npz"
-        command = [mpirun, *FIRST_WORDS[name]]
+        command = [*words]
         for number, agent in enumerate(two_agents.agents):
             path = agent.ready["socket"]
             there = ["-x", f"GRADBUS_SOCKET={path}"] if name == "openmpi" else ["-env", "GRADBUS_SOCKET", path]
