@@ -86,6 +86,7 @@ def test_options_of_the_job_without_effect_are_said_once(two_agents, tmp_path, o
 # cases of ranks/frameworks/distributed/dist_progress.py
 PROGRESS = [
     "power_sgd", "futures", "any_source_future", "dropped", "dropped_error", "unwaited", "polled",
+    "shared",
 ]  # fmt: skip
 
 
