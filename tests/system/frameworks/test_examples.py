@@ -57,17 +57,23 @@ def test_ranks_equal_one_process(tmp_path, example):
         assert difference(file, tmp_path / "1.npz") <= 1e-5, size
 
 
+def on_agents(rig, name, words, size, file, *options):
+    """mpi4py's example, started by mpirun on the nodes of two agents."""
+    command = [*words]
+    for number, agent in enumerate(rig.agents):
+        path = agent.ready["socket"]
+        there = ["-x", f"GRADBUS_SOCKET={path}"] if name == "openmpi" else ["-env", "GRADBUS_SOCKET", path]
+        command += [":"] * number + ["-n", str(size // 2), *there, *command_of("mpi4py", file, *options)]
+    return command
+
+
 @pytest.mark.parametrize("name", framework_runs.MPIS)
 def test_mpi4py_under_mpirun(two_agents, tmp_path, name):
     words, variables = framework_runs.mpirun(name, tmp_path)
     assert run(command_of("mpi4py", tmp_path / "1.npz"), **variables)["accuracy"] >= 0.96
     for size in (2, 4):
         file = tmp_path / f"{size}.npz"
-        command = [*words]
-        for number, agent in enumerate(two_agents.agents):
-            path = agent.ready["socket"]
-            there = ["-x", f"GRADBUS_SOCKET={path}"] if name == "openmpi" else ["-env", "GRADBUS_SOCKET", path]
-            command += [":"] * number + ["-n", str(size // 2), *there, *command_of("mpi4py", file)]
+        command = on_agents(two_agents, name, words, size, file)
         result = run(command, **variables)
         assert result["accuracy"] >= 0.96 and result["world_size"] == size and result["ranks_identical"]
         assert difference(file, tmp_path / "1.npz") <= 1e-5, size
@@ -84,6 +90,17 @@ def test_modes_and_codecs_of_the_launcher(tmp_path, example):
     assert difference(summed, one) <= 1e-5
     result = run([*gradbus_run(2, "--compression", "bf16"), *command_of(example, rounded, *SHORT)], **backend)
     assert 1e-5 < difference(rounded, one) < 0.1 and abs(result["accuracy"] - alone["accuracy"]) < 0.02
+
+
+def test_modes_and_codecs_of_ranks_of_mpirun(two_agents, tmp_path):
+    """By variables: `gradbus run` is not their launcher."""
+    one, delayed, rounded = (tmp_path / f"{name}.npz" for name in ("one", "delayed", "rounded"))
+    words, variables = framework_runs.mpirun("mpich", tmp_path)
+    alone = run(command_of("mpi4py", one, *SHORT), **variables)
+    for file, option in ((delayed, {"GRADBUS_MODE": "delayed:k=1"}), (rounded, {"GRADBUS_COMPRESSION": "bf16"})):
+        result = run(on_agents(two_agents, "mpich", words, 2, file, *SHORT), **option, **variables)
+        assert result["ranks_identical"] and difference(file, one) > 1e-5, option
+    assert difference(rounded, one) < 0.1 and abs(result["accuracy"] - alone["accuracy"]) < 0.02
 
 
 @pytest.mark.parametrize("example", ["jax", "keras", "mxnet"])
