@@ -21,6 +21,11 @@ import dataset  # noqa: E402
 
 def parse_arguments(framework: str, words: list[str] | None = None) -> argparse.Namespace:
     """The options."""
+    return make_parser(framework).parse_args(words)
+
+
+def make_parser(framework: str) -> argparse.ArgumentParser:
+    """Of the options."""
     parser = argparse.ArgumentParser(description=f"Trains the digits classifier with {framework} on Gradbus.")
     parser.add_argument("--epochs", type=int, default=20, help="passes over the training images")
     parser.add_argument("--batch-size", type=int, default=48, help="of all ranks together")
@@ -28,7 +33,7 @@ def parse_arguments(framework: str, words: list[str] | None = None) -> argparse.
     parser.add_argument("--hidden", type=int, default=64, help="units of the hidden layer")
     parser.add_argument("--seed", type=int, default=1, help="of the parameters and the batches")
     parser.add_argument("--save-params", metavar="FILE", help="rank 0 writes the parameters (npz)")
-    return parser.parse_args(words)
+    return parser
 
 
 def initial_parameters(arguments: argparse.Namespace, rank: int) -> dict[str, np.ndarray]:
@@ -61,16 +66,17 @@ def accuracy(parameters: Mapping[str, Any]) -> float:
     return float((logits.argmax(1) == labels).mean())
 
 
-def report(arguments: argparse.Namespace, gradbus: Any, parameters: Mapping[str, Any]) -> None:
-    """Compares the parameters of all ranks bit by bit. Rank 0 prints one JSON object."""
+def report(arguments: argparse.Namespace, gradbus: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Compares the parameters of all ranks bit by bit. Rank 0 prints the result as one JSON object, and returns it."""
     arrays = {name: np.asarray(array) for name, array in parameters.items()}
     digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays.values())).hexdigest()
     hashes = gradbus.allgather_object(digest, name="digest")
     if len(set(hashes)) != 1:
         sys.exit(f"ranks differ: {hashes}")
     if gradbus.rank() != 0:
-        return
+        return {}
     if arguments.save_params:
         np.savez(arguments.save_params, **arrays)
     result = {"accuracy": accuracy(arrays), "ranks_identical": True, "world_size": gradbus.size(), "param_hash": digest}
     print(json.dumps(result), flush=True)
+    return result

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 
 import conftest
 import fork_server
@@ -15,6 +16,8 @@ import rig as rigs
 
 # "python3": each rank is started anew, not forked from a server that has imported PyTorch.
 PYTHON = rigs.REPOSITORY / ".venv-frameworks/bin/python3"
+MPIS = {"openmpi": ["--allow-run-as-root", "--oversubscribe"], "mpich": []}  # and first words of its mpirun
+_MPICH = "/usr/lib/x86_64-linux-gnu/libmpich.so.12"
 _jobs = itertools.count()
 
 
@@ -29,6 +32,18 @@ def with_torch() -> tuple[str, str]:
     """(the Python of PyTorch, its PYTHONPATH with the Keras of python())."""
     folder = next((pathlib.Path(python()).parents[1] / "lib").glob("python3*/site-packages"))
     return f"{rigs.REPOSITORY}/.venv/bin/python3", f"{os.environ['PYTHONPATH']}:{folder}"
+
+
+def mpirun(name: str, folder: pathlib.Path) -> tuple[list[str], dict[str, str]]:
+    """The first words of a command that starts mpi4py's ranks by this MPI, and its variables."""
+    found = shutil.which(f"mpirun.{name}")
+    if found is None:
+        pytest.skip(f"mpirun.{name} is missing: run scripts/setup.sh --frameworks")
+    variables = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+    if name == "mpich":  # docs/how-to/use-mpi4py.md says the same
+        (folder / "libmpi.so.12").symlink_to(_MPICH)
+        variables = {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": str(folder)}
+    return [found, *MPIS[name]], variables
 
 
 def finished(command: list[str], environment: dict[str, str]) -> tuple[int, str]:

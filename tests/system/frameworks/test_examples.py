@@ -4,7 +4,6 @@ JAX, TensorFlow, Keras and MXNet train whole in their own files.
 """
 
 import json
-import shutil
 
 import conftest
 import framework_runs
@@ -19,8 +18,6 @@ MXNET = rigs.REPOSITORY / ".venv-mxnet/bin/python3"
 SHORT = ("--hidden", "512", "--epochs", "2")
 OPTIONS = {"horovod": "ps:sync", "torch_distributed": "", "jax": "ps:sync", "tensorflow": "ps:sync", "keras": "ps:sync",
            "mxnet": "ps:sync"}  # fmt: skip
-FIRST_WORDS = {"openmpi": ["--allow-run-as-root", "--oversubscribe"], "mpich": []}
-MPICH = "/usr/lib/x86_64-linux-gnu/libmpich.so.12"
 
 
 def command_of(example, file, *words):
@@ -60,23 +57,23 @@ def test_ranks_equal_one_process(tmp_path, example):
         assert difference(file, tmp_path / "1.npz") <= 1e-5, size
 
 
-@pytest.mark.parametrize("name", FIRST_WORDS)
+def on_agents(rig, name, words, size, file, *options):
+    """mpi4py's example, started by mpirun on the nodes of two agents."""
+    command = [*words]
+    for number, agent in enumerate(rig.agents):
+        path = agent.ready["socket"]
+        there = ["-x", f"GRADBUS_SOCKET={path}"] if name == "openmpi" else ["-env", "GRADBUS_SOCKET", path]
+        command += [":"] * number + ["-n", str(size // 2), *there, *command_of("mpi4py", file, *options)]
+    return command
+
+
+@pytest.mark.parametrize("name", framework_runs.MPIS)
 def test_mpi4py_under_mpirun(two_agents, tmp_path, name):
-    mpirun = shutil.which(f"mpirun.{name}")
-    if mpirun is None:
-        pytest.skip(f"mpirun.{name} is missing: run scripts/setup.sh --frameworks")
-    variables = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-    if name == "mpich":  # docs/how-to/use-mpi4py.md says the same
-        (tmp_path / "libmpi.so.12").symlink_to(MPICH)
-        variables = {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": str(tmp_path)}
+    words, variables = framework_runs.mpirun(name, tmp_path)
     assert run(command_of("mpi4py", tmp_path / "1.npz"), **variables)["accuracy"] >= 0.96
     for size in (2, 4):
         file = tmp_path / f"{size}.npz"
-        command = [mpirun, *FIRST_WORDS[name]]
-        for number, agent in enumerate(two_agents.agents):
-            path = agent.ready["socket"]
-            there = ["-x", f"GRADBUS_SOCKET={path}"] if name == "openmpi" else ["-env", "GRADBUS_SOCKET", path]
-            command += [":"] * number + ["-n", str(size // 2), *there, *command_of("mpi4py", file)]
+        command = on_agents(two_agents, name, words, size, file)
         result = run(command, **variables)
         assert result["accuracy"] >= 0.96 and result["world_size"] == size and result["ranks_identical"]
         assert difference(file, tmp_path / "1.npz") <= 1e-5, size
@@ -93,6 +90,17 @@ def test_modes_and_codecs_of_the_launcher(tmp_path, example):
     assert difference(summed, one) <= 1e-5
     result = run([*gradbus_run(2, "--compression", "bf16"), *command_of(example, rounded, *SHORT)], **backend)
     assert 1e-5 < difference(rounded, one) < 0.1 and abs(result["accuracy"] - alone["accuracy"]) < 0.02
+
+
+def test_modes_and_codecs_of_ranks_of_mpirun(two_agents, tmp_path):
+    """By variables: `gradbus run` is not their launcher."""
+    one, delayed, rounded = (tmp_path / f"{name}.npz" for name in ("one", "delayed", "rounded"))
+    words, variables = framework_runs.mpirun("mpich", tmp_path)
+    alone = run(command_of("mpi4py", one, *SHORT), **variables)
+    for file, option in ((delayed, {"GRADBUS_MODE": "delayed:k=1"}), (rounded, {"GRADBUS_COMPRESSION": "bf16"})):
+        result = run(on_agents(two_agents, "mpich", words, 2, file, *SHORT), **option, **variables)
+        assert result["ranks_identical"] and difference(file, one) > 1e-5, option
+    assert difference(rounded, one) < 0.1 and abs(result["accuracy"] - alone["accuracy"]) < 0.02
 
 
 @pytest.mark.parametrize("example", ["jax", "keras", "mxnet"])

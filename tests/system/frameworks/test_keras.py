@@ -28,6 +28,9 @@ def test_training_on_torch(two_agents, tmp_path):
     run(two_agents, tmp_path, "torch", 2, python, PYTHONPATH=path)
 
 
-@pytest.mark.parametrize("backend, size", [("tensorflow", 2), ("jax", 4)])
-def test_digits_equal_one_process(two_agents, tmp_path, backend, size):
-    framework_runs.check_digits(two_agents, "keras/digits.py", tmp_path, (size,), KERAS_BACKEND=backend)
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_digits_equal_one_process(two_agents, tmp_path, backend):
+    variables = {"KERAS_BACKEND": backend}
+    if backend == "torch":
+        variables["interpreter"], variables["PYTHONPATH"] = framework_runs.with_torch()
+    framework_runs.check_digits(two_agents, "keras/digits.py", tmp_path, **variables)

@@ -76,9 +76,17 @@ def test_trouble_is_one_line(two_agents, tmp_path, case):
     assert not any("Traceback" in output or "terminate called" in output for _, output in results), results
 
 
+@pytest.mark.parametrize("option", ["compression bf16", "mode localsgd:H=4"])
+def test_options_of_the_job_without_effect_are_said_once(two_agents, tmp_path, option):
+    name, value = option.split()
+    words, variables = [str(tmp_path / "store"), option], {f"GRADBUS_{name.upper()}": value}
+    assert_all_ok(run_ranks(two_agents, NEWEST, f"{PROGRAMS}/dist_options.py", 2, *words, **variables))
+
+
 # cases of ranks/frameworks/distributed/dist_progress.py
 PROGRESS = [
     "power_sgd", "futures", "any_source_future", "dropped", "dropped_error", "unwaited", "polled",
+    "shared",
 ]  # fmt: skip
 
 

@@ -9,16 +9,19 @@ import collections
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from .. import _init, _session
 from .._api import barrier
 from .._errors import bad_argument
+from .._mpi import is_communicator
 from .._objects import allgather_int
 from .._ops import whole_number
 from .._process_sets import ProcessSet, add_process_set
 from .._session import current, is_initialized, shutdown
 from ._join import MakeZeros, make_join_possible
 from ._joining import Rounds
+from ._process_sets import add_process_set as add_sorted_set
 from ._process_sets import sorted_set
 from ._timeline import start_from_environment
 
@@ -26,29 +29,36 @@ _places: list[tuple[int, int]] = []  # of all ranks: the node's number, and the 
 
 
 Sets = Sequence[ProcessSet | Sequence[int]] | str | None
+Comm = Any  # ranks, a communicator of mpi4py, or None
 
 
-def init_with(zeros: MakeZeros | None, comm: Sequence[int] | None, process_sets: Sets) -> None:
+def init_with(zeros: MakeZeros | None, comm: Comm, process_sets: Sets) -> None:
     """init() of the front ends.
 
     Args:
         zeros: makes the array of a rank that has joined. None: the framework has no join().
         comm: ranks of the launcher's world that make this job; None means all. All processes of the world must
-            call init(), with disjoint lists if they make several jobs.
+            call init(), with disjoint lists if they make several jobs. Or a communicator of mpi4py, whose ranks make
+            the job.
         process_sets: sets to add at once, the same on every rank. "dynamic" changes nothing: sets can always be added.
 
-    A second call changes nothing. Raises InvalidError for an MPI communicator and on a rank that is not in ``comm``,
-    and what gradbus.init() raises.
+    A second call changes nothing. Raises InvalidError on a rank that is not in ``comm``, and what gradbus.init()
+    raises.
     """
     if is_initialized():
         return
     limit = _limit_of_stalls()
-    members = _members_of(comm)
-    sets = _different([sorted_set(one) for one in _listed(process_sets)])
-    if members is None:
+    given = [sorted_set(one) for one in _listed(process_sets)]
+    of_communicators = [one for one in given if getattr(one, "mpi_comm", None) is not None]
+    sets = _different([one for one in given if one not in of_communicators])
+    if is_communicator(comm):
+        _init.init(comm=comm, process_sets=sets, op_timeout=limit)
+    elif (members := _members_of(comm)) is None:
         _init.init(process_sets=sets, op_timeout=limit)
     else:
         _join_some(members, sets, limit)
+    for one in of_communicators:
+        add_sorted_set(one)
     rounds: list[Rounds] = []  # they outlive a session that elastic training replaces
 
     def prepare() -> None:
@@ -62,14 +72,15 @@ def init_with(zeros: MakeZeros | None, comm: Sequence[int] | None, process_sets:
     start_from_environment()
 
 
-def _members_of(comm: Sequence[int] | None) -> list[int] | None:
+def _members_of(comm: Comm) -> list[int] | None:
     """None: all ranks."""
     if comm is None:
         return None
     numbers = [whole_number(rank) for rank in comm] if isinstance(comm, Iterable) else [None]
     members = [number for number in numbers if number is not None]
     if len(members) != len(numbers) or len(set(members)) != len(members):
-        raise bad_argument(f"init: comm={comm!r} is no list of different ranks", "pass ranks, or leave comm out")
+        raise bad_argument(f"init: comm={comm!r} is no list of different ranks",
+                           "pass ranks or a communicator of mpi4py, or leave comm out")  # fmt: skip
     return members or None
 
 

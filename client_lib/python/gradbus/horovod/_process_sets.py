@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from .. import _process_sets as core
 from .._errors import bad_argument
+from .._mpi import is_communicator
+from .._objects import allgather_object
+from .._session import current
 
 _by_number: dict[int, core.ProcessSet] = {0: core.global_process_set}
 
 
 class ProcessSet(core.ProcessSet):
-    """Some ranks of the job, numbered in ascending order. Raises InvalidError for an MPI communicator."""
+    """Some ranks of the job, numbered in ascending order, or those of a communicator of mpi4py.
 
-    mpi_comm = None  # which Horovod's sets may have
+    A communicator's ranks are known when the set is added. All ranks of the job add their part of a split one.
+    """
 
-    def __init__(self, ranks_or_comm: Sequence[int]) -> None:
-        super().__init__(ranks_or_comm)
+    def __init__(self, ranks_or_comm: Sequence[int] | Any) -> None:
+        self.mpi_comm = ranks_or_comm if is_communicator(ranks_or_comm) else None
+        super().__init__([] if self.mpi_comm is not None else ranks_or_comm)
         self._ranks.sort()
         self._number: int | None = None
 
@@ -31,7 +37,7 @@ class ProcessSet(core.ProcessSet):
                            "call hvd.add_process_set()")  # fmt: skip
 
     def __str__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm=None)"
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
 
     def _open(self) -> None:
         super()._open()
@@ -57,6 +63,22 @@ def add_process_set(process_set: core.ProcessSet | Sequence[int]) -> core.Proces
     all ranks.
     """
     made = sorted_set(process_set)
+    if getattr(made, "mpi_comm", None) is not None:
+        return _add_parts(made)
+    return _add(made)
+
+
+def _add_parts(mine: core.ProcessSet) -> core.ProcessSet:
+    """A set for each part of a split communicator. A process has its own part only, and a set needs all ranks."""
+    comm = mine.mpi_comm  # type: ignore[attr-defined]
+    mine._ranks = sorted(comm.allgather(current().rank)) if comm else []  # a null communicator is false
+    parts = sorted({tuple(part) for part in allgather_object(mine._ranks, name="horovod/communicators") if part})
+    for part in parts:
+        _add(mine if list(part) == mine.ranks else ProcessSet(part))
+    return mine
+
+
+def _add(made: core.ProcessSet) -> core.ProcessSet:
     if made is not core.global_process_set and made.ranks == core.global_process_set.ranks:
         raise bad_argument(f"add_process_set: {made.ranks} are all ranks", "use hvd.global_process_set")
     return core.add_process_set(made)

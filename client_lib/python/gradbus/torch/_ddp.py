@@ -36,6 +36,13 @@ def ddp_modules() -> list[torch.nn.Module]:
     return _modules_of((torch.nn.parallel.DistributedDataParallel,))
 
 
+def fsdp_modules() -> list[torch.nn.Module]:
+    """Of this process, by fully_shard() or FullyShardedDataParallel."""
+    module = sys.modules.get("torch.distributed.fsdp")
+    kinds = (getattr(module, name, None) for name in ("FSDPModule", "FullyShardedDataParallel"))
+    return _modules_of(tuple(kind for kind in kinds if kind is not None))
+
+
 def _averaging_modules() -> list[torch.nn.Module]:
     fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", None)
     kinds = (torch.nn.parallel.DistributedDataParallel, fsdp)

@@ -97,14 +97,14 @@ def of_tensorflow():
     import gradbus.tensorflow as names
     import tensorflow as tf
 
-    def tape(shapes, dtype, compile=lambda function: function):
+    def tape(shapes, dtype, compile=lambda function: function, distributed=names.DistributedGradientTape):
         variables = [tf.Variable(tf.zeros(shape, dtype), name=f"v{number}") for number, shape in enumerate(shapes)]
 
         def step():
             with tf.GradientTape() as tape:
                 loss = tf.add_n([tf.reduce_sum(tf.cast(RANK + 1, dtype) * variable) for variable in variables])
             name = f"{len(made)}"
-            gradients = names.DistributedGradientTape(tape, name=name).gradient(loss, variables)
+            gradients = distributed(tape, name=name).gradient(loss, variables)
             return -gradients[0]
 
         made = [None] * next(numbers)
@@ -113,17 +113,22 @@ def of_tensorflow():
     def function(shapes, dtype):
         return tape(shapes, dtype, tf.function)
 
+    def of_horovod(shapes, dtype):
+        import gradbus.horovod.tensorflow as hvd
+
+        return tape(shapes, dtype, distributed=lambda tape, name: hvd.DistributedGradientTape(tape))
+
     import itertools
 
     numbers = itertools.count(1)
-    return {"tape": tape, "tape function": function}
+    return {"tape": tape, "tape function": function, "hvd tape": of_horovod}
 
 
 def of_keras():
     import gradbus.keras as names
     import keras
 
-    def apply(shapes, dtype):
+    def apply(shapes, dtype, names=names):
         variables = [keras.Variable(keras.ops.zeros(shape, dtype), name=f"v{n}") for n, shape in enumerate(shapes)]
         optimizer = names.DistributedOptimizer(keras.optimizers.SGD(1.0))
         optimizer.build(variables)
@@ -134,14 +139,19 @@ def of_keras():
 
         return step
 
-    return {"keras": apply}
+    def of_horovod(shapes, dtype):
+        import gradbus.horovod.keras as hvd
+
+        return apply(shapes, dtype, hvd)
+
+    return {"keras": apply, "hvd keras": of_horovod}
 
 
 def of_mxnet():
     import gradbus.mxnet as names
     import mxnet as mx
 
-    def trainer(shapes, dtype):
+    def trainer(shapes, dtype, names=names):
         parameters = [mx.gluon.Parameter(f"p{number}", shape=shape, dtype=dtype) for number, shape in enumerate(shapes)]
         for one in parameters:
             one.initialize(mx.init.Zero())
@@ -156,7 +166,12 @@ def of_mxnet():
 
         return step
 
-    return {"trainer": trainer}
+    def of_horovod(shapes, dtype):
+        import gradbus.horovod.mxnet as hvd
+
+        return trainer(shapes, dtype, hvd)
+
+    return {"trainer": trainer, "hvd trainer": of_horovod}
 
 
 STEPS = {

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ... import _session
 from ..._ops import Adasum, Average, Max, Min, Product, Sum
 from .. import _basics, _process_sets, _timeline
-from .._basics import Sets
+from .._basics import Comm, Sets
 
-Init = Callable[["Sequence[int] | None", Sets], None]
+Init = Callable[[Comm, Sets], None]
 
 
 class HorovodBasics:
@@ -46,7 +46,7 @@ class HorovodBasics:
     rocm_built = staticmethod(_basics.rocm_built)
     _get_process_set_ids_and_ranks = staticmethod(_process_sets.sets_in_use)
 
-    def init(self, comm: Sequence[int] | None = None, process_sets: Sets = None) -> None:
+    def init(self, comm: Comm = None, process_sets: Sets = None) -> None:
         """That of the front end: joins the job and waits until every rank has."""
         self._init(comm, process_sets)
 
@@ -55,7 +55,7 @@ class HorovodBasics:
         return self._cuda_built()
 
 
-def _init_without_framework(comm: Sequence[int] | None, process_sets: Sets) -> None:
+def _init_without_framework(comm: Comm, process_sets: Sets) -> None:
     _basics.init_with(None, comm, process_sets)
 
 

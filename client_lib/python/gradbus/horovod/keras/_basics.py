@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import keras
 
-from .._basics import Sets, init_with
+from .._basics import Comm, Sets, init_with
 
 
-def init(comm: Sequence[int] | None = None, process_sets: Sets = None) -> None:
+def init(comm: Comm = None, process_sets: Sets = None) -> None:
     """Joins the job and waits until every rank has. Arguments and errors: init_with() of ``../_basics.py``."""
     init_with(None, comm, process_sets)
 

@@ -25,6 +25,7 @@ from ..._session import (
 )
 from .._arguments import factors, reduce_op, rows_to_send
 from .._basics import (
+    Comm,
     Sets,
     ccl_built,
     cross_rank,
@@ -98,7 +99,7 @@ def cuda_built() -> bool:
     return bool(sys.modules["mxnet"].runtime.Features().is_enabled("CUDA"))
 
 
-def init(comm: Sequence[int] | None = None, process_sets: Sets = None) -> None:
+def init(comm: Comm = None, process_sets: Sets = None) -> None:
     """Joins the job and waits until every rank has. Arguments and errors: init_with() of ``../_basics.py``."""
     init_with(None, comm, process_sets)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,11 +11,11 @@ import tensorflow as tf
 from ..._errors import bad_argument
 from ..._session import current
 from ...tensorflow._calls import run
-from .._basics import Sets, init_with
+from .._basics import Comm, Sets, init_with
 from .._process_sets import set_of_number
 
 
-def init(comm: Sequence[int] | None = None, process_sets: Sets = None) -> None:
+def init(comm: Comm = None, process_sets: Sets = None) -> None:
     """Joins the job and waits until every rank has. Arguments and errors: init_with() of ``../_basics.py``."""
     init_with(None, comm, process_sets)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .._basics import Sets, init_with
+from .._basics import Comm, Sets, init_with
 from ..common.basics import basics_of
 
 
@@ -14,7 +14,7 @@ def _zeros(shape: Sequence[int], dtype: str) -> torch.Tensor:
     return torch.zeros(tuple(shape), dtype=getattr(torch, dtype), device="cpu")
 
 
-def init(comm: Sequence[int] | None = None, process_sets: Sets = None) -> None:
+def init(comm: Comm = None, process_sets: Sets = None) -> None:
     """Joins the job and waits until every rank has. Arguments and errors: init_with() of ``../_basics.py``."""
     init_with(_zeros, comm, process_sets)
 

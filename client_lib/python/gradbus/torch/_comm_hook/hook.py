@@ -15,6 +15,7 @@ from ..._process_sets import ProcessSet
 from .._compression_report import report_no_effect
 from .._state.residual_state import PARTS, CompressionState, check_state, read_state, write_state
 from .exchange import HookedBucket
+from .ignored_options import warn_of_mode
 from .model import Model, model_of
 
 
@@ -94,6 +95,7 @@ class CommHook:
             self._model = model_of(parameters, self, self._process_set)
             self._check(self._waiting, self._model)
             report_no_effect(self._compression, self._model.session, self._model.named)
+            warn_of_mode(self._model.session, self._model.named)
         model = self._model
         named = [(model.name_of(parameter), parameter) for parameter in parameters]
         self._retire_those_with(set(key))

@@ -11,6 +11,9 @@ _NEXT = {
     "O902": "make all ranks of the group pass the same sizes, dtypes, operations and roots",
     "O903": "make all ranks of the group call the same operations in the same order, with the same sizes and dtypes",
 }
+_NOBODY_NAMED = (
+    "call torch.distributed.monitored_barrier() there, which names the ranks that do not come, or see gradbus status"
+)
 _DESTROYED = (
     "GB-O900 BAD_ARGUMENT: the process group was destroyed before this operation ended | next: wait() for operations "
     "before destroy_process_group()"
@@ -27,11 +30,16 @@ def for_torch(error: GradbusError, global_ranks: Sequence[int] = ()) -> GradbusE
     if isinstance(error, ClosedError) and error.id in ("O900", "O908"):
         return ClosedError(_DESTROYED)
     what = with_global_ranks(error.what, global_ranks)
-    step = _NEXT.get(error.id)
+    step = _NEXT.get(error.id) or (_NOBODY_NAMED if _names_nobody(error) else None)
     if step is None and what == error.what:
         return error
     step = step or str(error).partition(" | next: ")[2]
     return type(error)(f"{what} | next: {step}" if step else what)
+
+
+def _names_nobody(error: GradbusError) -> bool:
+    """A wait ended before the coordinator knew who is late: the only rank in the text is the one that waited."""
+    return error.id == "P110" and len(_RANKS.findall(error.what)) <= 1 and "local rank" not in error.what
 
 
 def closed_error() -> ClosedError:

@@ -18,6 +18,7 @@ from ..._data_movement import allgather_part
 from ..._errors import bad_argument
 from ..._ops import Average, Sum
 from ..._parts import Collective
+from .._comm_hook.ignored_options import is_in_backward, warn_of_plain_exchange
 from .._sparse_sum import entries_of, joined
 from ._reduce_ops import Reduction, reduction_of
 from ._starting import Starting, Tensors
@@ -39,10 +40,13 @@ from ._work import Work
 class Reductions(Starting):
     """A part of a process group."""
 
+    _looked_for_options = False  # of the job, which have no effect here
+
     def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> Work:
         """In place."""
         opts = opts or c10d.AllreduceOptions()
         given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        self._warn_of_options()
         return self.start([p for t in given for p in self._allreduce_parts(t, opts.reduceOp)], given, opts.timeout)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
@@ -52,6 +56,14 @@ class Reductions(Starting):
     def allreduce_sparse(self, tensors: Tensors, opts: Any = None) -> Work:
         """allreduce() takes sparse tensors, too."""
         return self.allreduce(tensors, opts)
+
+    def _warn_of_options(self) -> None:
+        """Once, on the first rank of the program, when gradients come."""
+        if self._looked_for_options or not is_in_backward():
+            return
+        self._looked_for_options = True
+        if self.members.size > 1 and self.members.global_ranks[self.members.rank] == 0:
+            warn_of_plain_exchange(self.members.session, self.members)
 
     def _allreduce_parts(self, tensor: torch.Tensor, op: Any) -> list[Part]:
         """One for a dense tensor. Of a sparse one, the entries travel."""
@@ -128,6 +140,7 @@ class Reductions(Starting):
     def _reduce_scatter_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Work:
         """This rank's part of the sum of ``source``, which has one for each rank."""
         opts = opts or c10d.ReduceScatterOptions()
+        self._warn_of_options()
         return self.start([self._reduce_scatter_part(output, source, opts.reduceOp)], [output], opts.timeout)
 
     reduce_scatter_single = _reduce_scatter_base

@@ -150,9 +150,26 @@ def polled():
     store().wait(["polled"])
 
 
-init(seconds=40)
+def shared():
+    """A group whose GPUs have another backend: torch wraps its works, and their errors stay as they are."""
+    total = mine()
+    work = dist.all_reduce(total, async_op=True)
+    work.wait()
+    assert total.eq(SUM).all() and work.is_success()
+    model = DistributedDataParallel(torch.nn.Linear(3, 2))
+    model(mine()).sum().backward()
+    assert model.module.weight.grad.eq(SUM / SIZE).all()
+    group = dist.new_group(list(range(SIZE)), timeout=SECOND)
+    if RANK == 0:
+        raises(gradbus.TimeoutError, ["GB-P110", " | next: "], lambda: dist.all_reduce(mine(), group=group))
+        store().set("late", "1")
+    store().wait(["late"])
+
+
+init("cpu:gradbus,cuda:gloo" if CASE == "shared" else "gradbus", seconds=40)
 {
     "power_sgd": power_sgd, "futures": futures, "any_source_future": any_source_future, "dropped": dropped,
     "dropped_error": dropped_error, "unwaited": unwaited, "polled": polled,
+    "shared": shared,
 }[CASE]()  # fmt: skip
 print("ok")

@@ -61,11 +61,9 @@ def save(kind):
     network, optimizer = make(kind)
     train(network, optimizer, range(STEPS))
     contents = {"model": network.state_dict(), "training": gradbus.state(optimizer)}
-    if kind == "dense":
-        dcp.async_save(contents, checkpoint_id=str(FOLDER / kind)).result()
-    else:
-        dcp.save(contents, checkpoint_id=str(FOLDER / kind))
-    train(network, optimizer, range(STEPS, 2 * STEPS))
+    saving = dcp.async_save(contents, checkpoint_id=str(FOLDER / kind))
+    train(network, optimizer, range(STEPS, 2 * STEPS))  # the file has what there was at the call
+    saving.result()
     again, resumed = restored(kind)
     train(again, resumed, range(STEPS, 2 * STEPS))
     for one, other in zip(values(network), values(again)):

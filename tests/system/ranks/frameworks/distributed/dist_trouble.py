@@ -78,6 +78,10 @@ def late():
         return
     names = ["GB-P110", f"rank {LAST}", "monitored_barrier"]
     one_line(gradbus.TimeoutError, names, lambda: dist.monitored_barrier(timeout=SECOND))
+    options = dist.BarrierOptions()
+    options.timeout = SECOND
+    names = ["GB-P110", "barrier", "monitored_barrier() there, which names the ranks"]  # on other nodes
+    one_line(gradbus.TimeoutError, names, lambda: dist.group.WORLD.barrier(options).wait())
     work = dist.all_reduce(torch.ones(2), async_op=True)
     one_line(gradbus.TimeoutError, ["GB-P110", "allreduce"], lambda: work.wait(SECOND))
     one_line(gradbus.TimeoutError, ["GB-P110"], lambda: dist.irecv(torch.ones(1), LAST).wait(SECOND))
