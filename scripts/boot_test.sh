@@ -106,9 +106,9 @@ boot() {
     --machine="gradbus-boot-$1" --network-namespace-path="/run/netns/$(network "$1")" --resolv-conf=off \
     --link-journal=no --boot -- systemd.unit=boot-test.service systemd.firstboot=off >"$place/console-$1" 2>&1 </dev/null
 }
-(boot node-2 450) &
+(boot node-2 540) &
 second=$!
-(boot node-1 450) || true
+(boot node-1 540) || true
 root=$layer/node-1/root
 cat "$root/srv/boot/output" 2>/dev/null || { tail -n 40 "$place"/console-*; fail "the system did not boot"; }
 [[ $(cat "$root/srv/boot/status" 2>/dev/null) == 0 ]] || { tail -n 20 "$place"/console-*; fail "a step failed"; }

@@ -3,8 +3,8 @@
 #
 #   scripts/image.sh [--base IMAGE] [--bundle FILE] [--tag NAME]
 #
-# --base IMAGE   a Debian 12 image; default: one made of this machine's libc6 and busybox-static, for machines
-#                without an image registry
+# --base IMAGE   a Debian 12 image; default: one that mmdebstrap makes of Debian's libc6 and busybox-static, for
+#                machines without an image registry
 # --bundle FILE  default: made by scripts/bundle.sh
 # --tag NAME     default: localhost/gradbus
 # buildah's own variables say where images are kept (CONTAINERS_STORAGE_CONF). deploy/container has the Containerfile.
@@ -20,22 +20,18 @@ while [[ $# -gt 0 ]]; do
     *) echo "scripts/image.sh: unknown option $1; one of --base, --bundle, --tag" >&2; exit 2 ;;
   esac
 done
-command -v buildah >/dev/null || { echo "scripts/image.sh: buildah is missing; run scripts/setup.sh" >&2; exit 1; }
+need() { command -v "$1" >/dev/null || { echo "scripts/image.sh: $1 is missing; run scripts/setup.sh" >&2; exit 1; }; }
+need buildah
+[[ -n $base ]] || need mmdebstrap
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 chmod 755 "$context"
 
-# An image with this machine's glibc, for which the bundle was built, and its busybox.
+# An image with glibc of Debian 12, for which the bundle was built, and busybox. Nothing of this machine is in it.
 make_base() {
-  local root=$context/base folder package
-  mkdir -p "$root"/usr/{bin,sbin,lib,lib64} "$root/tmp"
-  for folder in bin sbin lib lib64; do ln -s "usr/$folder" "$root/$folder"; done
-  dpkg-query -L libc6 busybox-static | grep -E '^/(usr/)?(bin|lib|lib64)/' | while read -r file; do
-    [[ -d $file && ! -L $file ]] || echo "$(realpath -s "$(realpath "$(dirname "$file")")/$(basename "$file")")"
-  done | tar -cf - -C / -T - 2>/dev/null | tar -xf - -C "$root"
-  for package in libc6 busybox-static; do
-    install -D -m 644 "/usr/share/doc/$package/copyright" "$root/usr/share/doc/$package/copyright"
-  done
+  local root=$context/base
+  mmdebstrap --quiet --mode=root --variant=extract --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
+    --include=base-files,libc6,busybox-static bookworm "$root" >/dev/null
   chroot "$root" /bin/busybox --install -s /bin
   printf 'FROM scratch\nCOPY base/ /\n' >"$context/base.Containerfile"
   buildah bud -q --isolation chroot -t "$tag-base" -f "$context/base.Containerfile" "$context" >/dev/null

@@ -29,7 +29,7 @@ test_packages=(
   patchelf  # scripts/bundle.sh
   chromium  # shows the coordinator's web page in tests: 80 MB
   prometheus  # scrapes daemons in tests, and promtool checks rules: 96 MB. Its service is not started
-  buildah podman runc catatonit golang-github-containers-common  # the image and the pods of tests/system/deploy
+  mmdebstrap buildah podman runc catatonit golang-github-containers-common  # the image and the pods of tests/system/deploy
   slurmctld slurmd slurm-client munge  # tests of deploy/slurm start them; their services are not started
   dpkg-dev lintian abigail-tools zsh fish man-db systemd-container  # tests of scripts/packages.sh, abi.sh and boot_test.sh
   debootstrap  # makes the bare system in which the wheel is tested

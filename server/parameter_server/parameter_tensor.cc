@@ -19,8 +19,8 @@ template <typename... Values>
 void ParameterTensor::trace(uint32_t chunk, spdlog::format_string_t<Values...> what,
                             Values&&... values) const {
   if (spdlog::should_log(spdlog::level::trace))
-    spdlog::trace("tensor \"{}\" from element {}: {}", plan().name, first_element(chunk),
-                  fmt::format(what, std::forward<Values>(values)...));
+    spdlog::trace("job \"{}\": tensor \"{}\" from element {}: {}", plan().job, plan().name,
+                  first_element(chunk), fmt::format(what, std::forward<Values>(values)...));
 }
 
 ParameterTensor::ParameterTensor(const ShardPlan& plan, ReduceOp op, Transport& transport,
@@ -236,9 +236,9 @@ bool ParameterTensor::is_finite(const Push& push, std::span<const float> gradien
   if (std::has_single_bit(++not_finite_)) {
     const uint64_t element = plan().collective.chunk_elements * push.chunk + bad;
     spdlog::warn(
-        "tensor \"{}\": the gradient of agent {} is {} at element {}; no step is made with such a "
-        "chunk ({} by now)",
-        plan().name, push.agent, gradient[bad], element, not_finite_);
+        "job \"{}\": tensor \"{}\": the gradient of agent {} is {} at element {}; no step is made "
+        "with such a chunk ({} by now)",
+        plan().job, plan().name, push.agent, gradient[bad], element, not_finite_);
   }
   return false;
 }

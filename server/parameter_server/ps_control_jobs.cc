@@ -28,6 +28,7 @@ ShardPlan plan_of(const v1::JobStarted& started, const std::vector<ShardSet>& sh
                   const TensorPlan& tensor) {
   const PsPlan& ps = *tensor.ps();
   ShardPlan plan;
+  plan.job = started.job();
   plan.collective.algorithm = Algorithm::kShards;
   plan.collective.dtype = tensor.spec.dtype;
   plan.collective.op = tensor.spec.op;
@@ -78,7 +79,9 @@ void PsControlJobs::begin(const v1::JobStarted& started, uint64_t agent_id, uint
   PsControlJob ps_job{started, shard, incarnation, run_of(started, 0),
                       std::make_shared<JobTraffic>()};
   Result<PlacementPattern> pattern = pattern_from(started);
-  if (!pattern.ok()) return spdlog::error("{}", pattern.status().message());
+  if (!pattern.ok()) {
+    return spdlog::error("job \"{}\": {}", started.job(), pattern.status().message());
+  }
   ps_job.started_shards = static_cast<uint32_t>(started.shards_size());
   ps_job.shard_sets = {{ps_job.started_shards, pattern.take(), nullptr}};
   StartShardJob start{started.job_id(),

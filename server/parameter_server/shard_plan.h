@@ -35,6 +35,7 @@ struct ShardPlan {
   CompressionPlan compression;
   uint64_t tensor_seed = 0;             // partition_plan.h
   std::optional<ReshardingPlan> moved;  // it starts with the state of this tensor
+  std::string job;                      // its name, for the log
 
   // The division on shards: chunks, partitions of a compressed tensor, or the whole tensor as one.
   ChunkPlan cut() const {

@@ -47,10 +47,26 @@ comes_back() {
   until_true 20 eval "[[ \$(pid_of gradbus-agent) != 0 && \$(pid_of gradbus-agent) != $before ]] && answers" &&
     is "$(systemctl show -p NRestarts --value gradbus-agent)" 1
 }
+# Node by node: the second one is drained, upgraded, and used again. Then it goes back, in the same order.
+is_drained() { gradbus status --json | python3 -c 'import json, sys
+drained = {one["node"]: one["reason"] for one in json.load(sys.stdin)["drained_nodes"]}
+print(drained)
+sys.exit(not drained.get(sys.argv[1], "").endswith(": upgrade"))' "$1"; }
+none_is_drained() { ! is_drained node-1 && ! is_drained node-2; }
+one_node() {
+  as_printed upgrade-and-backup "Upgrade node by node#1" && is_drained node-2 && on_second "$1" &&
+    until_true 20 two_agents && is_drained node-2 && as_printed upgrade-and-backup "Upgrade node by node#3" && none_is_drained
+}
+everything_at_once() {
+  local here='s/node-2 node-3/node-2/; s/node-3/node-2/g'
+  as_printed upgrade-and-backup "Upgrade everything at once#1" "$here" && is_drained node-1 && on_second upgrades && upgrades &&
+    until_true 20 two_agents && is_drained node-1 && is_drained node-2 &&
+    as_printed upgrade-and-backup "Upgrade everything at once#2" "$here" && none_is_drained
+}
 upgrades() {
   before=$(pid_of gradbus-agent)
   echo '# changed by the administrator' >>/etc/gradbus/agent.toml
-  dpkg -i new/*.deb && until_true 20 answers && [[ $(pid_of gradbus-agent) != "$before" ]] &&
+  as_printed deploy-with-systemd "Upgrade and remove#1" && until_true 20 answers && [[ $(pid_of gradbus-agent) != "$before" ]] &&
     grep -q administrator /etc/gradbus/agent.toml && is "$(systemctl is-enabled gradbus-agent)" enabled &&
     is "$(dpkg-query -W -f '${Version}' gradbus-agent)" "$(dpkg-deb -f new/gradbus-agent_*.deb Version)" &&
     is "$(systemctl is-active gradbus-shard)" active && is "$(systemctl is-enabled gradbus-shard)" disabled
@@ -144,7 +160,7 @@ watches() {
   local here='s/node-2 node-3/node-2/; s/node-3/node-2/g'
   # Its last screen is the one that a signal ends; 124 is the status of timeout.
   as_printed run-daemons "Start a job#2" 's/^gradbus status --watch/timeout 3 & || [[ $? == 124 ]]/; s/NAME/train/' || return
-  as_printed watch-a-cluster "Take a node out of service" "$here" && as_printed upgrade-and-backup "Upgrade everything at once" "$here" &&
+  as_printed watch-a-cluster "Take a node out of service" "$here" &&
     as_printed monitor-a-cluster "Web page" && as_printed monitor-a-cluster "Logs" && as_printed capacity-planning "Measure a running job" 's/NAME/train/' &&
     as_printed protect-a-cluster "Give commands the token" 's#=token#=/etc/gradbus/token#'
 }
@@ -168,13 +184,13 @@ runbook() {
   ((done >= 12)) && gradbus stop train && until_true 20 eval "! gradbus jobs | grep -q 'train .*running'"
 }
 shard() { systemctl start gradbus-shard && sleep 2 && is "$(systemctl is-active gradbus-shard)" active; }
-names=(gradbus gradbus-agent gradbus-server python3-gradbus libgradbus-dev libgradbus0)
 removes() {
-  dpkg -r "${names[@]}" && is "$(systemctl is-active gradbus-agent)" inactive && [[ -f /etc/gradbus/agent.toml ]] &&
+  as_printed deploy-with-systemd "Upgrade and remove#2" && is "$(systemctl is-active gradbus-agent)" inactive && [[ -f /etc/gradbus/agent.toml ]] &&
     [[ ! -e /lib/systemd/system/gradbus-agent.service && ! -e /usr/bin/gradbus ]]
 }
 purges() {
-  dpkg -P "${names[@]}" && [[ ! -e /etc/gradbus/agent.toml && ! -e /etc/gradbus/server.toml && ! -e /var/lib/gradbus ]] &&
+  as_printed deploy-with-systemd "Upgrade and remove#3" && [[ -f /etc/gradbus/token ]] &&
+    [[ ! -e /etc/gradbus/agent.toml && ! -e /etc/gradbus/server.toml && ! -e /var/lib/gradbus ]] &&
     is "$(find /etc/systemd -name 'gradbus*')" "" && is "$(find /usr/lib/python3/dist-packages/gradbus 2>/dev/null)" ""
 }
 
@@ -207,8 +223,9 @@ step "drop-ins for GPUs and RDMA" devices
 step "a shard starts" shard
 step "a killed agent comes back" comes_back
 step "two ranks train after it" trains
-step "the second node is upgraded" on_second upgrades
-step "an upgrade restarts what runs and keeps settings" upgrades
+step "a drained node is upgraded, and takes jobs again" one_node upgrades
+step "the node goes back to the older packages" one_node goes_back
+step "an upgrade of everything restarts what runs and keeps settings" everything_at_once
 step "four ranks train after the upgrade" trains_on_both
 step "removal stops the daemons and keeps settings" removes
 step "purging leaves nothing" purges

@@ -30,10 +30,15 @@ joins() {
   is "$(stat -c '%a %U %G' /etc/gradbus/token)" "400 gradbus gradbus" && as_printed deploy-with-systemd "Start several nodes#3" &&
     until_true 20 answers
 }
-upgrades() {
-  local before
+# installs_over FOLDER COMMAND...: installs what the folder has; the agent is another process then.
+installs_over() {
+  local before folder=$1
+  shift
   before=$(pid_of gradbus-agent)
-  dpkg -i new/*.deb && until_true 20 answers && [[ $(pid_of gradbus-agent) != "$before" ]]
+  "$@" && until_true 20 answers && [[ $(pid_of gradbus-agent) != "$before" ]] &&
+    is "$(dpkg-query -W -f '${Version}' gradbus-agent)" "$(dpkg-deb -f "$folder"/gradbus-agent_*.deb Version)"
 }
+upgrades() { installs_over new as_printed upgrade-and-backup "Upgrade node by node#2"; }
+goes_back() { installs_over old as_printed upgrade-and-backup "Go back"; }
 
 "$@"

@@ -248,6 +248,7 @@ function renderNodes(cluster) {
         setClass(cells[0], toneOf(role));
         const use = node.bits_per_s > 0 ? 8 * Math.max(sends, receives) / node.bits_per_s : 0;
         bar.root.hidden = !(node.bits_per_s > 0);
+        bar.root.title = `${bytes(Math.max(sends, receives))}/s of ${bytes(node.bits_per_s / 8)}/s`;
         bar.update(use, percent(use), use > 0.9);
         setText(jobs, node.jobs.join(', ') || '-');
       },

@@ -102,7 +102,8 @@ export function bytes(value) {
   return `${unit === 0 ? Math.round(value) : number(value)} ${units[unit]}`;
 }
 
-export const percent = (share) => `${Math.round(share * 100)} %`;
+// "0 %" is nothing at all.
+export const percent = (share) => share > 0 && share < 0.005 ? '<1 %' : `${Math.round(share * 100)} %`;
 
 export function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;

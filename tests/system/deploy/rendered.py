@@ -3,7 +3,8 @@
 podman 4.3 starts Pods, but no DaemonSet, StatefulSet, Job or Secret volume, and this kind of machine has no pod
 network. So a template becomes one Pod on a node: its volumes of the node, of claims and of secrets become folders of
 that node, the fields of the downward API become their values, and the network is the machine's, where each
-pod has a loopback address. Probes are taken out: the test asks the same ports. Everything else is as rendered.
+pod has a loopback address. Probes and ports are taken out: the test asks the same ports. Init containers become Pods
+that run before. Everything else is as rendered. The page deploy-on-kubernetes.md lists all changes.
 """
 
 from __future__ import annotations

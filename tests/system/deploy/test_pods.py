@@ -27,6 +27,12 @@ PROBED = ((0, 7400), (0, 9402), (1, 9402), (2, 9402))  # (node, port) of coordin
 JOB = yaml.safe_load((rendered.DEPLOY / "examples/job.yaml").read_text())
 
 
+def bundle_of(store: Containers) -> pathlib.Path:
+    """The bundle of which the image is made."""
+    (bundle,) = store.folder.glob("gradbus-*.tar.gz")
+    return bundle
+
+
 @pytest.fixture(scope="module")
 def containers():
     """A store with the image."""
@@ -35,7 +41,8 @@ def containers():
     try:
         if why := store.why_not():
             pytest.skip(why)
-        store.call(rigs.REPOSITORY / "scripts/image.sh")
+        store.call(rigs.REPOSITORY / "scripts/bundle.sh", store.folder)
+        store.call(rigs.REPOSITORY / "scripts/image.sh", "--bundle", bundle_of(store))
         yield store
     finally:
         store.close()
@@ -125,6 +132,20 @@ def test_the_image_is_small_and_runs_without_root(containers):
     owned = containers.podman(*run[:6], "--user", "0", "localhost/gradbus", "sh", "-c",
                               "busybox find / -xdev ! -user 0; busybox find / -xdev -perm -4000")
     assert set(owned.split()) == {"/home/gradbus", "/run/gradbus", "/var/lib/gradbus"}
+
+
+def test_the_base_of_the_image_is_debian_or_another_image(containers):
+    """The first one by mmdebstrap. Then an image with another name is made from that base."""
+    run = ("run", "--rm", "--pull", "never", "--network", "host")
+    said = containers.podman(*run, "localhost/gradbus-base", "sh", "-c",
+                             ". /etc/os-release; echo $ID $VERSION_ID; ls /usr/share/doc/libc6/copyright")  # fmt: skip
+    assert said.splitlines() == ["debian 12", "/usr/share/doc/libc6/copyright"]
+    tag = "localhost/gradbus-again"
+    containers.call(rigs.REPOSITORY / "scripts/image.sh", "--base", "localhost/gradbus-base", "--bundle",
+                    bundle_of(containers), "--tag", tag)  # fmt: skip
+    assert containers.podman(*run, tag, "gradbus", "--version").startswith("gradbus ")
+    names = containers.podman("images", "--format", "{{.Repository}}")
+    assert f"{tag}-base" not in names and tag in names
 
 
 def test_killed_pods_come_back_and_four_ranks_train(cluster):

@@ -130,6 +130,32 @@ def test_the_commands_of_the_page_run(cluster):
     cluster.wait_for_no_agent()
 
 
+SSH = """#!/bin/sh
+# Stands in for ssh: the node is this machine, and its agent has its socket in the node's folder. Options come first.
+while [ $# -gt 2 ]; do shift; done
+export GRADBUS_SOCKET={folder}/run-$1/agent.sock
+exec sh -c "$2"
+"""
+
+
+def test_gradbus_run_reads_the_nodes_of_an_allocation(cluster):
+    """The page's command, in an allocation whose agents run; Slurm writes the list as node-[1-2]."""
+    place = cluster.folder / "allocation"
+    place.mkdir()
+    (place / "ssh").write_text(SSH.format(folder=cluster.folder))
+    (place / "ssh").chmod(0o755)
+    (place / "train.py").symlink_to(rigs.REPOSITORY / "tests/system/operation/documentation/train.py")
+    before = {job["job"] for job in cluster.rig.status()["jobs"]}
+    block = block_of_page("sbatch").replace("sbatch ", f"sbatch --wait --output={place}/log ")
+    path = f"{place}:{rigs.BIN}:{PYTHONS['newest'].parent}:{PATH}"
+    done = cluster.slurm.call("bash", "-euc", f"cd {place}\n{block}", PATH=path, check=False)
+    assert done.returncode == 0, done.stderr + (place / "log").read_text()
+    (job,) = [job for job in cluster.rig.status()["jobs"] if job["job"] not in before]
+    assert (job["world_size"], job["outcome"]) == (2, "finished"), job
+    assert sorted((rank["rank"], rank["agent"]) for rank in job["ranks"]) == [(0, "node-1"), (1, "node-2")], job
+    cluster.wait_for_no_agent()
+
+
 def test_jobs_on_a_node_share_the_agent(cluster):
     """It runs until the last of them has ended; each step is a job, with as many ranks as the step has tasks."""
     (cluster.folder / "wait.sh").write_text('#!/bin/sh\nuntil [ -e "$1" ]; do sleep 0.05; done\n')

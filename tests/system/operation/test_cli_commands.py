@@ -297,17 +297,24 @@ def in_terminal(command: list[str], env: dict, columns: int, rows: int, keys: st
         os.execve(command[0], command, env)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     written = b""
+    pages = 1  # that are to be written before the next key: the second one after a key has its effect
     deadline = time.monotonic() + DEADLINE_S
     with contextlib.suppress(OSError):  # it has ended
         while time.monotonic() < deadline:
             if select.select([terminal], [], [], 0.2)[0]:
                 written += os.read(terminal, 65536)
-            elif keys and b"\x1b[J" in written:  # a whole page
+            if keys and written.count(b"\x1b[J") >= pages:
                 os.write(terminal, keys[0].encode())
                 keys = keys[1:]
+                pages = written.count(b"\x1b[J") + 2
     _, status = os.waitpid(child, 0)
     os.close(terminal)
     return os.waitstatus_to_exitcode(status), written.decode()
+
+
+def pages_of(written: str) -> list[list[str]]:
+    """The lines of each page that top has written."""
+    return [re.sub(r"\x1b\[[?0-9]*[A-Za-z]", "", page).split("\r\n") for page in written.split("\x1b[H")[1:]]
 
 
 @pytest.mark.parametrize("columns, rows", [(80, 24), (200, 50)])
@@ -316,9 +323,9 @@ def test_top_fits_the_terminal_and_takes_keys(columns, rows):
         ranks = rig.start_job(4, "steps:x:100:5", "await:" + str(rig.folder / "end"), job="digits")
         rigs.wait_until(lambda: all(rank in rig._ranks_of("digits") for rank in range(4)), what="four ranks")
         env = dict(os.environ, NO_COLOR="1", TERM="xterm", GRADBUS_COORDINATOR=rig.server.ready["address"])
-        status, written = in_terminal([GRADBUS, "top"], env, columns, rows, "bnq")
+        status, written = in_terminal([GRADBUS, "top", "--every", "0.2"], env, columns, rows, "bnq")
         assert status == 0, written
-        pages = [re.sub(r"\x1b\[[?0-9]*[A-Za-z]", "", page).split("\r\n") for page in written.split("\x1b[H")[1:]]
+        pages = pages_of(written)
         last = [line for line in pages[-1] if line]
         assert all(len(page) <= rows for page in pages)
         assert all(len(line.strip("\r")) <= columns for page in pages for line in page)
@@ -333,6 +340,44 @@ def test_top_fits_the_terminal_and_takes_keys(columns, rows):
         assert (job["job"], job["state"], job["world_size"]) == ("digits", "running", 4)
         (rig.folder / "end").touch()
         assert [rank.finish()[0] for rank in ranks] == [0] * 4
+
+
+def start_unequal_jobs(rig) -> None:
+    """"often" has many operations, for which its rank 0 waits; "big" has few of 4 MB."""
+    for rank in range(2):
+        rig.start_rank(rank, 2, f"loop:x:10:600:{4 * rank}", job="often")
+    rig.start_job(2, "loop:x:1000000:600:250", job="big")
+
+    def differ() -> bool:
+        jobs = {job["job"]: job["ranks"] for job in rig.status()["jobs"]}
+        if [len(ranks) for ranks in jobs.values()] != [2, 2]:
+            return False
+        often, big = jobs["often"], jobs["big"]
+        return (min(rank["operations_per_s"] for rank in often) > 3 * max(rank["operations_per_s"] for rank in big) > 0
+                and min(rank["bytes_per_s"] for rank in big) > 3 * max(rank["bytes_per_s"] for rank in often) > 0
+                and often[0]["waiting"] > 0.5 > 0.3 > often[1]["waiting"])  # fmt: skip
+
+    rigs.wait_until(differ, what="rates that differ")
+
+
+def test_the_keys_of_top_sort_its_rows():
+    """w: who waits least is first. b, o: the most data, the most operations. r: job and rank, as status lists them."""
+    with rigs.cluster(1) as rig:
+        start_unequal_jobs(rig)
+        env = dict(os.environ, NO_COLOR="1", TERM="xterm", GRADBUS_COORDINATOR=rig.server.ready["address"])
+        rows = {}
+        for key in "wbor":
+            before = "r" if key != "r" else "b"  # so that the key itself gives the order
+            status, written = in_terminal([GRADBUS, "top", "--every", "0.2"], env, 100, 24, f"{before}{key}q")
+            assert status == 0, written
+            words = [line.split() for line in pages_of(written)[-1][3:]]
+            rows[key] = [line for line in words if line and line[0] in ("often", "big")]
+        order = [(job["job"], str(rank["rank"])) for job in rig.status()["jobs"] for rank in job["ranks"]]
+    assert [tuple(row[:2]) for row in rows["r"]] == order, rows
+    assert [row[0] for row in rows["b"]] == ["big", "big", "often", "often"], rows
+    assert [row[0] for row in rows["o"]] == ["often", "often", "big", "big"], rows
+    waits = [int(row[-2]) for row in rows["w"]]
+    assert len(waits) == 4 and waits == sorted(waits) and rows["w"][0][:2] != ["often", "0"], rows
 
 
 @pytest.mark.parametrize("words", [["top"], ["top", "--json"], ["jobs"], ["jobs", "--json"]])

@@ -84,6 +84,76 @@ def test_every_name_is_in_the_table(four_agents):
         assert scrape(daemon).names() <= known
 
 
+def series(page, name: str, **labels: str) -> tuple[float, float]:
+    """(count, sum) of a histogram."""
+    return page.value(f"{name}_count", **labels), page.value(f"{name}_sum", **labels)
+
+
+# What a codec makes of 50,000 f32. onebit (sign_codec.h): a head, two means for each 1024 elements, words of 64 signs.
+@pytest.mark.parametrize("codec, compressed", [("fp16", 50_000 * 2), ("onebit", 16 + 49 * 2 * 4 + 782 * 8)])
+def test_bytes_before_and_after_compression(codec, compressed):
+    """Each of two nodes codes and sends as many elements as the tensor has."""
+    with rigs.cluster(2, *METRICS) as rig:
+        go_on, done = rig.folder / "go-on", rig.folder / "done"
+        ranks = rig.start_job(2, f"steps:layer1.weight:50000:{ROUNDS}", f"touch:{done}", f"await:{go_on}",
+                              job="coded", env={"GRADBUS_COMPRESSION": codec})  # fmt: skip
+        rigs.wait_until(done.exists, what="the rounds")
+        time.sleep(1.5)  # pages are renewed once a second
+        pages = [scrape(agent) for agent in rig.agents]
+        (job,) = rig.status()["jobs"]
+        go_on.touch()
+        assert [rank.finish()[0] for rank in ranks] == [0, 0]
+    for page in pages:
+        assert page.value("gradbus_uncompressed_bytes_total", job_name="coded") == ROUNDS * 50_000 * 4
+        assert page.value("gradbus_compressed_bytes_total", job_name="coded") == ROUNDS * compressed
+        assert page.value("gradbus_link_sent_bytes_total", job_name="coded") == ROUNDS * compressed
+    assert job["uncompressed_bytes"] == 2 * ROUNDS * 50_000 * 4 and job["compressed_bytes"] == 2 * ROUNDS * compressed
+
+
+def test_waiting_and_lateness_are_the_time_that_a_late_rank_takes():
+    """On each of two nodes, one of two ranks sleeps before each operation: the other one waits as long."""
+    pause, rounds = 0.5, 4
+    with rigs.cluster(2, *METRICS) as rig:
+        go_on = rig.folder / "go-on"
+        ranks = [rig.start_rank(rank, 4, "reg:x:1000:f32:sum", "barrier",
+                                *([f"sleep:{pause}"] * (rank % 2) + ["red:x:1000:f32:sum"]) * rounds,
+                                f"touch:{rig.folder}/done-{rank}", f"await:{go_on}", job="late")
+                 for rank in range(4)]  # fmt: skip
+        rigs.wait_until(lambda: all((rig.folder / f"done-{rank}").exists() for rank in range(4)), what="the rounds")
+        time.sleep(1.5)  # pages are renewed once a second
+        pages = [scrape(agent) for agent in rig.agents]
+        known = [rank["wait_ns"] * 1e-9 for rank in rig.status()["jobs"][0]["ranks"]]
+        go_on.touch()
+        assert [rank.finish()[0] for rank in ranks] == [0] * 4
+    waits = [pages[rank // 2].value("gradbus_rank_wait_seconds_total", job_name="late", rank=str(rank))
+             for rank in range(4)]  # fmt: skip
+    assert waits == pytest.approx(known, abs=0.01)
+    slept = pause * rounds
+    for page, (early, late) in zip(pages, (waits[:2], waits[2:])):
+        assert early > 0.8 * slept and early - late > 0.6 * slept, waits
+        count, seconds = series(page, "gradbus_rank_lateness_seconds", job_name="late")
+        assert count >= rounds and 0.8 * slept < seconds < early + 1, (count, seconds, waits)
+
+
+def test_staleness_of_steps_in_turn(python):
+    """Two nodes take turns: the step of the other one lies between the parameters that a node has and its own step.
+    A node gets parameters before its first step; these answers and the first steps have no staleness."""
+    steps = 10
+    with rigs.cluster(2, *METRICS, shards=1) as rig:
+        ranks = start_ranks(rig, python, "operation/turns.py", 2, str(rig.folder), str(steps))
+        done = [rig.folder / f"done-{rank}" for rank in range(2)]
+        rigs.wait_until(lambda: all(file.exists() for file in done)
+                        or any(rank.process.poll() is not None for rank in ranks), what="steps")  # fmt: skip
+        time.sleep(1.5)  # pages are renewed once a second
+        found = [series(scrape(agent), "gradbus_staleness_steps") for agent in rig.agents]
+        at_most_1 = [scrape(agent).value("gradbus_staleness_steps_bucket", le="1") for agent in rig.agents]
+        shown = rig.status()["jobs"][0]["staleness"]
+        (rig.folder / "end").touch()
+        assert_all_ok([rank.finish() for rank in ranks])
+    assert found == [(steps + 1, steps - 1)] * 2 and at_most_1 == [steps + 1] * 2
+    assert [(one["agent"], one["most"]) for one in shown] == [("node-0", 1), ("node-1", 1)], shown
+
+
 @needs_prometheus
 def test_promtool_has_nothing_to_say(four_agents):
     for daemon in (four_agents.server, four_agents.agents[0]):

@@ -1,6 +1,7 @@
 """The coordinator's web page in Chromium, with real daemons and ranks behind it."""
 
 import json
+import re
 import signal
 import socket
 import struct
@@ -16,6 +17,7 @@ from scrape import METRICS
 
 GRADBUS = str(rigs.BIN / "gradbus")
 HOSTILE_JOB = "<img src=x onerror=document.title=1>"
+BANDWIDTH_MBIT = 100  # that each agent is told
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: scripts/setup.sh")
 pytestmark = pytest.mark.timeout(300)
 
@@ -39,10 +41,11 @@ def fetch(url: str, key: str | None = None) -> tuple[int, str, dict]:
 @pytest.fixture(scope="module")
 def watched():
     """A coordinator with a page, three agents, a shard, and jobs that run: compressed, and one with a hostile name."""
-    with rigs.cluster(3, *METRICS, shards=1, server_arguments=METRICS) as rig:
+    with rigs.cluster(3, *METRICS, "--bandwidth", f"{BANDWIDTH_MBIT}mbit", shards=1, server_arguments=METRICS) as rig:
         rig.start_job(6, "loop:layer1.weight:50000:600:40", job="digits",
                       env={"GRADBUS_COMPRESSION": "fp16:fidelity=2"})
-        rig.start_job(2, "loop:grad:1000:600:40", job=HOSTILE_JOB)
+        for rank in range(2):  # the second one is late
+            rig.start_rank(rank, 2, f"loop:grad:1000:600:{40 + 40 * rank}", job=HOSTILE_JOB)
         for job in ("digits", HOSTILE_JOB):
             rig.wait_until_running(job)
         page = json.loads(gradbus(rig, "page", "--json").stdout)
@@ -116,6 +119,8 @@ def test_a_browser_shows_the_cluster(watched):
         tab.wait("document.querySelectorAll('#jobs tr').length === 2", "two jobs")
         assert tab.run("location.hash") == "", "the key must not stay in the address"
         check_contents(tab)
+        check_bandwidth(tab, page)
+        check_lateness(tab, page)
         check_names_are_texts(tab)
         check_keyboard(tab)
         check_screen_reader(tab)
@@ -144,6 +149,52 @@ def check_contents(tab) -> None:
     assert any(chart.startswith("Compression ratio: now 2.00") for chart in charts), charts
     assert any(chart.startswith("Fidelity (cosine): now 1.0000") for chart in charts), charts
     assert any("job_started" in row for row in rows(tab, "events"))
+
+
+def check_bandwidth(tab, page) -> None:
+    """The meter is the larger rate of the node over its bandwidth."""
+    tab.wait("[...document.querySelectorAll('#nodes tr')].some((row) => / MB[/]s/.test(row.innerText))", "traffic")
+    cells = tab.run("[...document.querySelectorAll('#nodes tr')]"
+                    ".map((row) => [...row.children].map((cell) => cell.innerText.trim()))")
+    rates = {}
+    for name, _, _, _, _, sends, receives, used, _ in cells:
+        rates[name] = max(bits_of(sends), bits_of(receives))
+        shown = int(used.removesuffix(" %").lstrip("<"))
+        assert shown == pytest.approx(100 * rates[name] / (BANDWIDTH_MBIT * 1e6), abs=1), cells
+    assert max(rates.values()) > 2e6, cells  # six ranks with 50,000 elements
+    sample = state_of(page)["sample"]["nodes"]
+    assert {name for name, (sent, _) in sample.items() if sent > 0} == {"node-0", "node-1", "node-2"}, sample
+    widths = tab.run("[...document.querySelectorAll('#map line')].map((line) => +line.getAttribute('stroke-width'))")
+    assert max(widths) > 3, widths  # 1 to 7; agents send about the same
+
+
+def bits_of(rate: str) -> float:
+    """Of "1.25 MB/s"."""
+    value, unit = rate.removesuffix("/s").split()
+    return 8 * float(value) * {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}[unit]
+
+
+def check_lateness(tab, page) -> None:
+    """The rank with the longer pause is first; what it is late by grows, and the other one waits for it."""
+    name = json.dumps(HOSTILE_JOB)
+    tab.run(f"[...document.querySelectorAll('#jobs button')].find((job) => job.textContent === {name}).click()")
+    tab.wait("document.querySelectorAll('#ranks tr').length === 2", "two ranks")
+    ranks = tab.run("[...document.querySelectorAll('#ranks tr')]"
+                    ".map((row) => [...row.children].map((cell) => cell.innerText.trim()))")
+    (job,) = [job for job in state_of(page)["cluster"]["jobs"] if job["job"] == HOSTILE_JOB]
+    known = {str(rank["rank"]): rank["late_ns"] * 1e-9 for rank in job["ranks"]}
+    late = {rank[0]: seconds_of(rank[5]) for rank in ranks}
+    assert [rank[0] for rank in ranks] == ["1", "0"] and late["0"] == known["0"] == 0, (ranks, known)
+    assert 0.3 * known["1"] < late["1"] <= known["1"] + 0.1, (ranks, known)
+    charts = tab.run("[...document.querySelectorAll('#charts figure:not([hidden]) svg')]"
+                     ".map((chart) => chart.getAttribute('aria-label'))")
+    assert any(re.match("Lateness of the latest rank: now [1-9]", chart) for chart in charts), charts
+
+
+def seconds_of(text: str) -> float:
+    """Of "250 ms", "1.5 s" or "2 min 10 s"."""
+    words = text.split()
+    return sum(float(value) * {"ms": 1e-3, "s": 1, "min": 60}[unit] for value, unit in zip(words[::2], words[1::2]))
 
 
 def check_names_are_texts(tab) -> None:

@@ -13,6 +13,7 @@ import time
 
 import pytest
 import rig as rigs
+from conftest import PYTHONS, RANKS, assert_all_ok
 from scrape import METRICS, get, scrape
 
 WATCHDOG_S = 2
@@ -187,6 +188,30 @@ def test_json_logs_have_job_rank_and_code(tmp_path):
         about = [line for line in lines if re.search(r"\brank \d", line["message"])]
         assert {("digits", "GB-P101"), ("spoiled", "GB-S210")} <= {(line["job"], line.get("code")) for line in about}
         assert all(line["job"] in ("digits", "spoiled") and line["rank"] in (0, 1) for line in about), about
+
+
+ABOUT_A_JOB = re.compile(r'\brank \d|\btensor "|\bshard \d+ of|\bsnapshot|\bjob\b(?!s)|digits')
+
+
+def test_each_json_line_about_a_job_names_it(tmp_path):
+    """A job on shards: snapshots and a gradient that is not finite. Another one, with a rank that dies."""
+    options = ("--log-format", "json")
+    with rigs.cluster(2, *options, server_arguments=options) as rig:
+        rig.start_shard("shard-0", *options, "--snapshots", str(tmp_path))
+        program = [str(PYTHONS["newest"]), str(RANKS / "operation/not_finite.py")]
+        trained = rig.start_job(2, program=program, job="digits", env={"OMP_NUM_THREADS": "1"})
+        assert_all_ok([rank.finish() for rank in trained])
+        for rank in rig.start_job(2, "red:x:1000:f32:sum", "kill:9", job="digits-2"):
+            rank.finish()
+        daemons = [rig.server, *rig.agents, *rig.shards]
+        rigs.wait_until(lambda: all("digits-2" in daemon.text() for daemon in daemons[:3]), what="the end of the job")
+        rigs.wait_until(lambda: "a snapshot" in rig.shards[0].text(), what="a snapshot")
+        lines = [json.loads(line) for daemon in daemons for line in daemon.text().splitlines()]
+    about = [line for line in lines if ABOUT_A_JOB.search(line["message"])]
+    assert any("no step is made" in line["message"] for line in about), lines
+    assert [line for line in about if line.get("job") not in ("digits", "digits-2")] == []
+    ranks = [line for line in about if re.search(r"\brank \d", line["message"])]
+    assert ranks and all(line["rank"] in (0, 1) for line in ranks), ranks
 
 
 def test_an_unknown_log_format_is_one_clear_line():
