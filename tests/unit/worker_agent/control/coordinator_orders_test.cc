@@ -48,7 +48,7 @@ class CoordinatorOrdersTest : public test::FakeNode {
     return coordinator_.take();
   }
 
-  CoordinatorOrders orders_{false, jobs_, engine_, broken_, connection_};
+  CoordinatorOrders orders_{false, jobs_, engine_, broken_, connection_, kSecond};
 };
 
 TEST_F(CoordinatorOrdersTest, PlaceTensorsAndAnswerTheRanks) {
