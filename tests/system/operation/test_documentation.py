@@ -1,4 +1,5 @@
-"""Every shell and Python block of the get-started and how-to pages runs; a comment above a block says why one does not.
+"""Every shell and Python block of README and of the get-started and how-to pages runs; a comment above a block says
+why one does not.
 
     <!-- not run: needs a GPU -->
 
@@ -24,6 +25,7 @@ from blocks import blocks_of  # noqa: E402
 
 DOCS = rigs.REPOSITORY / "docs"
 PAGES = {page.stem: page for folder in ("get-started", "how-to") for page in sorted((DOCS / folder).glob("*.md"))}
+PAGES["README"] = rigs.REPOSITORY / "README.md"
 PYTHON = str(PYTHONS["newest"])
 POLICY = '[[rule]]\nname = "*"\ncompression = "fp16"\n'
 NOT_RUN_SHARE_MAX = 0.3  # more would say that the pages are not tested

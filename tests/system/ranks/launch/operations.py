@@ -128,7 +128,9 @@ def check_torch_collectives(rank, size):
     mean, flag = gradbus.grouped_allreduce([rows, flags], op=gradbus.Max)
     assert torch.equal(mean, rows) and flag.dtype == torch.bool
     grown = torch.ones(2, requires_grad=True)
-    assert gradbus.reduce(grown, size - 1, op=gradbus.Sum) is None or rank == size - 1
+    total = gradbus.reduce(grown, size - 1, op=gradbus.Sum)  # ranks that are not the root run backward through zeros
+    assert total.tolist() == ([float(size)] * 2 if rank == size - 1 else [0.0] * 2)
+    assert gradbus.reduce(grown.detach(), size - 1, op=gradbus.Sum) is None or rank == size - 1
     halves = gradbus.allreduce(torch.ones(3), op=gradbus.Adasum)
     assert torch.equal(halves, torch.ones(3))  # equal gradients are averaged
 
