@@ -83,7 +83,7 @@ several() {
     as_printed deploy-with-systemd "Start several nodes#2" && on_second joins && until_true 20 two_agents && gradbus status
 }
 two_agents() { gradbus status --json | python3 -c 'import json, sys; s = json.load(sys.stdin)
-sys.exit(not s["healthy"] or [one["name"] for one in s["agents"]] != ["node-1", "node-2"])'; }
+sys.exit(not s["healthy"] or sorted(one["name"] for one in s["agents"]) != ["node-1", "node-2"])'; }
 trains_on_both() {
   by_trainer deploy-with-systemd "Start several nodes#4" && grep -q '"world_size": 4, "ranks_identical": true' log &&
     ranks_of_both
