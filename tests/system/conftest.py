@@ -35,7 +35,7 @@ LAUNCHER_PREFIXES = (
 LAUNCHER_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 # What clients and agents of this tree speak (proto/attach.h), for tests that speak it themselves.
 ATTACH_VERSION = int(re.search(r"kAttachVersion = (\d+);", (rigs.REPOSITORY / "proto/attach.h").read_text())[1])
-RANK_DEADLINE_S = 200  # importing torch eight times on two cores takes 20 s of it
+RANK_DEADLINE_S = 280  # importing torch eight times on two cores takes 20 s of it
 
 _job_numbers = itertools.count()
 

@@ -15,7 +15,7 @@ import subprocess
 import rig as rigs
 import yaml
 
-COMMAND_S = 200
+COMMAND_S = 400
 NEEDED = ("buildah", "podman", "runc", "kubectl")
 
 

@@ -19,7 +19,7 @@ from containers import Containers, why_no_containers
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 WHY_NOT = why_no_containers() or rendered.why_no_kustomize()
-pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "containers run here")]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "containers run here")]
 IMAGE_BYTES_MAX = 120_000_000
 GROUP = 7400
 NAMES = {"node-1", "node-2", "gradbus-shard-0"}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import rig as rigs
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 PYTHON = rigs.REPOSITORY / ".venv-ray/bin/python3"
 DIGITS = str(rigs.REPOSITORY / "examples/digits/train.py")
 
