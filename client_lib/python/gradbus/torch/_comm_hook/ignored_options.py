@@ -24,8 +24,9 @@ _told: set[str] = set()  # by this process
 
 
 def is_in_backward() -> bool:
-    """Whether this thread runs a part of backward()."""
-    return bool(torch._C._current_graph_task_id() != -1)
+    """Whether this thread runs a part of backward(). False where torch does not say."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
 
 
 def warn_of_plain_exchange(session: _core.Session, members: Any) -> None:
