@@ -12,7 +12,7 @@ from conftest import RANKS, assert_all_ok
 PYTHON = str(rigs.REPOSITORY / ".venv/bin/python")
 STEPS = 20
 DEADLINE_S = 120
-LINE = re.compile(r' T gradbus-shard: tensor "[^"]*" from element (\d+): (.*)')
+LINE = re.compile(r' T gradbus-shard: job "[^"]*": tensor "[^"]*" from element (\d+): (.*)')
 f32 = numpy.float32
 
 
