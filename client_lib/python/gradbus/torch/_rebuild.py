@@ -44,9 +44,10 @@ def warn_of_whole_steps(plain: type, schedule: Schedule) -> None:
 def adapt(optimizer: Any) -> None:
     """After each step: makes other buckets when it is time to, and no rank has joined."""
     state: State = optimizer._gradbus
-    if not state.attendance.is_short:
-        with contextlib.suppress(RankHasCalledJoin):
-            _adapt(optimizer, state)
+    if state.is_settled or state.attendance.is_short:
+        return
+    with contextlib.suppress(RankHasCalledJoin):
+        _adapt(optimizer, state)
 
 
 def resume(optimizer: Any) -> None:

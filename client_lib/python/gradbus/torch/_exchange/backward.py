@@ -62,10 +62,6 @@ class BackwardEnd:
         call.ends.append(self)
         self.pending = weakref.ref(call)
 
-    def forget(self) -> None:
-        """The call was made."""
-        self.pending = _nothing
-
 
 def _nothing() -> None:
     return None
@@ -90,7 +86,7 @@ class _Call:
         self.is_open = False
         ends, self.ends = self.ends, []
         for end in ends:
-            end.forget()
+            end.pending = _nothing
         exchangers = [exchanger for end in ends if (exchanger := end.exchanger()) is not None]
         if len(exchangers) > 1:
             exchangers.sort(key=lambda exchanger: exchanger.order)

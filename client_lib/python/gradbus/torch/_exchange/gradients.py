@@ -226,9 +226,9 @@ class GradientExchange:
         self.refuse_when_detached()
         self.deferred.finish()
         self._refuse_foreign_parameters(all_parameters)
-        if is_step:
-            self._rounds.refuse_changes_before_exchange()
         if not self._rounds.synchronized:
+            if is_step:
+                self._rounds.refuse_changes_before_exchange()
             with torch.no_grad():
                 self._rounds.synchronize()
         self.deferred.aborted.clear_interrupted_wait()

@@ -163,7 +163,7 @@ class Rounds:
         if self._is_due:
             if any([bucket.again for bucket in buckets]):
                 self._agree()
-            elif self._may_defer():
+            elif self._waits_in_forward and self._may_defer():
                 self._passes_made = 0
                 self.exchanges += 1
                 self.synchronized = True  # who looks at a .grad waits for it
@@ -177,11 +177,7 @@ class Rounds:
                     bucket.note()
 
     def _may_defer(self) -> bool:
-        return (
-            self._waits_in_forward
-            and all(bucket.started and not bucket.done for bucket in self._buckets)
-            and can_defer(self._buckets)
-        )
+        return all(bucket.started and not bucket.done for bucket in self._buckets) and can_defer(self._buckets)
 
     def _start(self, bucket: Bucket, has_gradients: bool = True, gives_up: bool = False) -> None:
         if bucket.on_shards is not None:
@@ -203,7 +199,7 @@ class Rounds:
     @property
     def is_between_backward_and_step(self) -> bool:
         """Gradients or results are there that no step has used."""
-        return any(bucket.started or bucket.done for bucket in self._buckets)
+        return any([bucket.started or bucket.done for bucket in self._buckets])
 
     def synchronize(self) -> None:
         """Exchanges what has not been exchanged; after it every ``.grad`` is the result."""
@@ -228,11 +224,8 @@ class Rounds:
         missing = [bucket for bucket in buckets if not bucket.done]
         try:
             waiting = [bucket for bucket in missing if not bucket.started]
-            for bucket in waiting:
-                _adopt_all(bucket, self._process_set)
-            set_parameters([bucket.on_shards for bucket in missing if bucket.on_shards is not None])
-            for bucket in waiting:
-                self._start(bucket, gives_up=gives_up)
+            if waiting:
+                self._start_all(waiting, gives_up)
             if is_used:
                 for bucket in missing:
                     _refuse_changed(bucket)
@@ -250,6 +243,13 @@ class Rounds:
             self.exchanges += 1
         if is_used and any([bucket.is_given_up for bucket in missing]):
             raise self.deferred.aborted.error_of_remote_abort()
+
+    def _start_all(self, waiting: Sequence[Bucket], gives_up: bool) -> None:
+        for bucket in waiting:
+            _adopt_all(bucket, self._process_set)
+        set_parameters([bucket.on_shards for bucket in waiting if bucket.on_shards is not None])
+        for bucket in waiting:
+            self._start(bucket, gives_up=gives_up)
 
     def _complete(self, bucket: Bucket, is_as_noted: bool) -> None:
         bucket.point_as_noted() if is_as_noted else bucket.point()
@@ -358,7 +358,7 @@ class Rounds:
     def abandon(self) -> None:
         """Ends an exchange that is under way, as the other ranks do; nobody uses its result."""
         self.deferred.aborted.refuse_to_drop()
-        if not has_failed() and any(b.on_shards is not None and (b.started or b.done) for b in self._buckets):
+        if not has_failed() and any([b.on_shards is not None and (b.started or b.done) for b in self._buckets]):
             raise BusyError(
                 "GB-O905 IN_FLIGHT: zero_grad() cannot drop gradients of backward(): shards have them and step on them "
                 "| next: call step(); to leave a batch out, decide before backward(), or use a mode in which ranks step"
