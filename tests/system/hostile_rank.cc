@@ -13,12 +13,15 @@
 //   dtypes             registers a tensor of each number of a dtype; prints the agent's answers
 //   early              asks for a tensor as rank 1 before the job has started; prints what rank 0
 //                      is told
+//   wide               128 ranks at each of any number of sockets ask for an all-to-all of blocks
+//                      of 2^40 bytes; prints how many of them started, and what rank 0 is told
 //   deaf               asks for tensors and never reads the answers; prints "dropped" when the
 //                      agent ends the connection
 //
 // SEED decides everything. Each job ends by its own garbage or when this program leaves it. Prints
 // "done JOBS".
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -274,6 +277,34 @@ int early(char** sockets) {
   return 0;
 }
 
+// Reads that the job has started: descriptors come with it, and only a few may be under way.
+bool has_started(int socket) {
+  gradbus::Packet packet;
+  gradbus::Status why;
+  return gradbus::wait_readable(socket, 60 * gradbus::kSecond) &&
+         gradbus::receive_packet(socket, packet, why) == gradbus::ReceivePacket::kPacket &&
+         packet.header.type == static_cast<uint16_t>(gradbus::AttachType::kJoined);
+}
+
+int wide(std::span<char* const> sockets) {
+  const int ranks = static_cast<int>(sockets.size() * gradbus::kLocalRanksMax);
+  const rlimit descriptors{static_cast<rlim_t>(ranks) + 100, static_cast<rlim_t>(ranks) + 100};
+  (void)setrlimit(RLIMIT_NOFILE, &descriptors);  // more than most shells allow
+  std::vector<int> attached;
+  for (int rank = 0; rank < ranks; ++rank)
+    attached.push_back(
+        join_by_packet("wide", rank, sockets[rank / gradbus::kLocalRanksMax], ranks));
+  const auto started = std::ranges::count_if(attached, has_started);
+  auto wanted = gradbus::make_packet<gradbus::RegisterPacket>(2);
+  gradbus::set_text(wanted.name, "x");
+  wanted.count = gradbus::kTensorBytesMax;
+  wanted.dtype = GRADBUS_U8;
+  wanted.collective = GRADBUS_ALLTOALL;
+  for (const int socket : attached) (void)gradbus::send_packet(socket, &wanted, sizeof(wanted));
+  std::printf("%td started\n%s\n", started, answer_to(attached[0], 2).c_str());
+  return 0;
+}
+
 int deaf(char** sockets) {
   const std::array<int, kRanks> attached = join_by_packets("deaf", sockets);
   wait_for_start(attached);
@@ -364,6 +395,7 @@ int main(int argc, char** argv) {
   if (verb == "deaf") return deaf(argv + 4);
   if (verb == "dtypes") return dtypes(argv + 4);
   if (verb == "early") return early(argv + 4);
+  if (verb == "wide") return wide(std::span(argv + 4, argc - 4));
   const int amount = std::stoi(argv[3]);
   const int jobs = verb == "rewind" || verb == "floats" ? 1 : amount;
   random_.seed(std::stoull(argv[2]));

@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def hostile(rig, verb, amount, *compressions, agents=(0, 0), timeout=rigs.DEADLINE_S):
-    """The command of hostile_rank, its two ranks on those agents; run to its end: its output."""
+    """The command of hostile_rank, its ranks on those agents; run to its end: its output."""
     sockets = [rig.agents[index].ready["socket"] for index in agents]
     command = [str(rigs.BIN / "hostile_rank"), verb, "5", str(amount), *sockets, *compressions]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
@@ -92,6 +92,15 @@ def test_a_request_before_the_start(agents):
     with rigs.cluster(2) as rig:
         answer = hostile(rig, "early", 1, agents=agents)
         assert "rank 1" in answer and "is not allowed now" in answer, answer
+        assert_healthy(rig)
+
+
+def test_blocks_whose_bytes_do_not_fit_64_bits():
+    """4096 ranks x 4096 blocks x 2^40 bytes are 2^64: the job ends for its size, and no agent takes it for 0."""
+    with rigs.cluster(agents=32) as rig:  # of 128 ranks, as many as a node may have
+        answer = hostile(rig, "wide", 1, agents=range(32))
+        assert answer.startswith("4096 started\n"), answer
+        assert re.search(r'GB-S201 .*job "wide" asks for 17592186044415 MiB more .*\| next: ', answer), answer
         assert_healthy(rig)
 
 
