@@ -13,6 +13,8 @@
 #
 # Exit status 1 when a test failed. Needs Debian 12, or what scripts/setup.sh --cuda installs there.
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
 cd "$(dirname "$0")/.."
 build=build/gpu
 elements=67108864
@@ -24,7 +26,7 @@ while [[ $# -gt 0 ]]; do
     --build) build=$2 ;;
     --pack) pack=$2 ;;
     --packed) packed=$2 build=$2 ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0" && exit 2 ;;
+    *) echo "scripts/gpu.sh: unknown option $1; see --help" >&2; exit 2 ;;
   esac
   shift 2
 done

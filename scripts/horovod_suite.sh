@@ -8,6 +8,8 @@
 # Nothing of Horovod is built or installed. docs/how-to/from-horovod.md lists the tests that fail, with the reasons.
 # The last lines are those of rank 0; the output of all ranks is in build/horovod-suite/SUITE-RANKS.
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "${1:-}"
 cd "$(dirname "$0")/.."
 
 usage() {

@@ -9,6 +9,8 @@
 # --tag NAME     default: localhost/gradbus
 # buildah's own variables say where images are kept (CONTAINERS_STORAGE_CONF). deploy/container has the Containerfile.
 set -euo pipefail
+source "$(dirname "$0")/usage.sh"
+answer_help "$@"
 cd "$(dirname "$0")/.."
 
 base= bundle= tag=localhost/gradbus

@@ -5,6 +5,7 @@
 #include "common/errors.h"
 #include "common/policy/sync_mode.h"
 #include "proto/tensor_ids.h"
+#include "proto/tensor_names.h"
 
 namespace gradbus {
 namespace {
@@ -14,9 +15,9 @@ Status in_use(const std::string& name) {
                "wait for its operations first");
 }
 
-// Of an ad-hoc operation: "loss", "loss#len", "loss#4096".
+// Of an ad-hoc operation: also "loss#len" and "loss#blocks4096", but not the user's own "loss#2".
 bool belongs_to(const std::string& tensor, const std::string& name) {
-  return tensor.starts_with(name) && (tensor.size() == name.size() || tensor[name.size()] == '#');
+  return tensor == name || shown_name(tensor) == name;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "client_lib/src/session.h"
 #include "common/errors.h"
+#include "proto/tensor_names.h"
 
 namespace gradbus {
 namespace {
@@ -100,7 +101,8 @@ void WaitLoop::report_when_due(const WaitSubject& subject, Nanos now) {
 Status WaitLoop::timed_out(const WaitSubject& subject, Nanos waited,
                            const LocalReduction* local_reduction) {
   std::string what = "rank " + std::to_string(parts_.joined.rank) + " waited " +
-                     seconds_text(waited) + " for \"" + subject.name + "\"";
+                     seconds_text(waited) + " for \"" + std::string(shown_name(subject.name)) +
+                     "\"";
   what += subject.round == 0 ? " to be registered by all ranks"
                              : " round " + std::to_string(subject.round);
   for (uint32_t local = 0;

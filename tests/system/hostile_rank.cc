@@ -13,12 +13,15 @@
 //   dtypes             registers a tensor of each number of a dtype; prints the agent's answers
 //   early              asks for a tensor as rank 1 before the job has started; prints what rank 0
 //                      is told
+//   wide               128 ranks at each of any number of sockets ask for an all-to-all of blocks
+//                      of 2^40 bytes; prints how many of them started, and what rank 0 is told
 //   deaf               asks for tensors and never reads the answers; prints "dropped" when the
 //                      agent ends the connection
 //
 // SEED decides everything. Each job ends by its own garbage or when this program leaves it. Prints
 // "done JOBS".
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,9 +97,17 @@ std::vector<std::span<std::byte>> mappings(const std::string& name) {
   return found;
 }
 
+gradbus::RingControl& ring_of(std::byte* channel) {
+  return *reinterpret_cast<gradbus::RingControl*>(channel + gradbus::kSubmissionRingOffset);
+}
+
+uint64_t records_in(const gradbus::RingControl& ring) {
+  return ring.tail.count.load() - ring.head.count.load();
+}
+
 void push(std::byte* channel, const gradbus::Submission& record) {
   std::byte* const base = channel + gradbus::kSubmissionRingOffset;
-  auto& control = *reinterpret_cast<gradbus::RingControl*>(base);
+  auto& control = ring_of(channel);
   const uint64_t tail = control.tail.count.load();
   std::memcpy(
       base + sizeof(gradbus::RingControl) + tail % gradbus::kRingRecords * gradbus::kRecordBytes,
@@ -209,7 +220,8 @@ void rewind(gradbus::Session& session, const std::string& job, int tenths) {
       local_reductions.push_back(
           reinterpret_cast<gradbus::LocalReductionHeader*>(memory.data() + at));
   for (int turn = 0; turn < tenths * 100; ++turn) {
-    for (uint64_t round = 1; round < 40; ++round)
+    // A ring with too many records would end the job, and with it the attack.
+    for (uint64_t round = 1; round < 40 && records_in(ring_of(channel.data())) < 100; ++round)
       push(channel.data(), {1, 1, round, 0, 0, 0, 0, 0, 0});
     for (gradbus::LocalReductionHeader* local_reduction : local_reductions) {
       local_reduction->cursor.store(0);
@@ -271,6 +283,34 @@ int early(char** sockets) {
   for (int attempt = 0; attempt < 10 && answer == "no answer"; ++attempt)
     answer = ask_before_start("early" + std::to_string(attempt), sockets);
   std::printf("%s\n", answer.c_str());
+  return 0;
+}
+
+// Reads that the job has started: descriptors come with it, and only a few may be under way.
+bool has_started(int socket) {
+  gradbus::Packet packet;
+  gradbus::Status why;
+  return gradbus::wait_readable(socket, 60 * gradbus::kSecond) &&
+         gradbus::receive_packet(socket, packet, why) == gradbus::ReceivePacket::kPacket &&
+         packet.header.type == static_cast<uint16_t>(gradbus::AttachType::kJoined);
+}
+
+int wide(std::span<char* const> sockets) {
+  const int ranks = static_cast<int>(sockets.size() * gradbus::kLocalRanksMax);
+  const rlimit descriptors{static_cast<rlim_t>(ranks) + 100, static_cast<rlim_t>(ranks) + 100};
+  (void)setrlimit(RLIMIT_NOFILE, &descriptors);  // more than most shells allow
+  std::vector<int> attached;
+  for (int rank = 0; rank < ranks; ++rank)
+    attached.push_back(
+        join_by_packet("wide", rank, sockets[rank / gradbus::kLocalRanksMax], ranks));
+  const auto started = std::ranges::count_if(attached, has_started);
+  auto wanted = gradbus::make_packet<gradbus::RegisterPacket>(2);
+  gradbus::set_text(wanted.name, "x");
+  wanted.count = gradbus::kTensorBytesMax;
+  wanted.dtype = GRADBUS_U8;
+  wanted.collective = GRADBUS_ALLTOALL;
+  for (const int socket : attached) (void)gradbus::send_packet(socket, &wanted, sizeof(wanted));
+  std::printf("%td started\n%s\n", started, answer_to(attached[0], 2).c_str());
   return 0;
 }
 
@@ -364,6 +404,7 @@ int main(int argc, char** argv) {
   if (verb == "deaf") return deaf(argv + 4);
   if (verb == "dtypes") return dtypes(argv + 4);
   if (verb == "early") return early(argv + 4);
+  if (verb == "wide") return wide(std::span(argv + 4, argc - 4));
   const int amount = std::stoi(argv[3]);
   const int jobs = verb == "rewind" || verb == "floats" ? 1 : amount;
   random_.seed(std::stoull(argv[2]));

@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "data_plane/collective_operation.h"
 #include "data_plane/send_queue.h"
+#include "proto/tensor_names.h"
 #include "shared_memory/local_reduction.h"
 #include "worker_agent/job/worker_commands.h"
 #include "worker_agent/rounds/local_sum.h"
@@ -30,7 +31,7 @@ class EngineTensor {
   // Opens the operations between nodes. S201 when address space for payloads runs out.
   Status open_operations(const StartJob& job, Transport& transport);
 
-  const std::string& name() const { return add_.plan.spec.name; }
+  std::string name() const { return std::string(shown_name(add_.plan.spec.name)); }  // in messages
   uint32_t id() const { return add_.plan.id; }
   bool remote() const { return add_.shape.remote; }
   bool reduces() const { return gradbus::reduces(add_.shape.kind); }

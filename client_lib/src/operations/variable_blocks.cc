@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "common/errors.h"
+#include "proto/tensor_names.h"
 
 namespace gradbus {
 namespace {
@@ -21,7 +22,7 @@ VariableBlocks::VariableBlocks(Session& session, const OperationRequest& request
       own_lengths_(std::move(own_lengths)) {}
 
 TensorSpec VariableBlocks::lengths_spec(const TensorSpec& asked, uint64_t lengths) {
-  TensorSpec spec{asked.name + "#len", lengths, DType::kI64, ReduceOp::kNone,
+  TensorSpec spec{asked.name + std::string(kLengthsSuffix), lengths, DType::kI64, ReduceOp::kNone,
                   CollectiveKind::kAllGather};
   spec.shape = shape_with_dtype(asked);
   return spec;
@@ -37,7 +38,7 @@ Result<TensorSpec> VariableBlocks::blocks_spec() const {
   const uint64_t most = std::bit_floor(kTensorBytes / (blocks * dtype_bytes(asked_.dtype)) | 1);
   const uint64_t wanted = std::bit_ceil(longest_);
   spec.count = std::max(std::min(wanted, most), kCapacityLeast);
-  spec.name.append("#").append(std::to_string(spec.count));
+  spec.name.append(kBlocksSuffix).append(std::to_string(spec.count));
   return spec;
 }
 

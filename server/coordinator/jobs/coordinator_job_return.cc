@@ -27,7 +27,7 @@ Status contradiction(const std::string& job, const Merged& tensor) {
   return short_error("J410", "job " + in_quotes(job) +
                                  ": after the restart of the coordinator its nodes reported "
                                  "different states of tensor " +
-                                 in_quotes(tensor.ready.name()));
+                                 tensor_in_quotes(tensor.ready.name()));
 }
 
 Status merge_node(const std::string& job, const ReturningNode& node, MergedTensors& merged) {

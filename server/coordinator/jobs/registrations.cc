@@ -53,7 +53,7 @@ std::string collective(const v1::TensorSpec& spec) {
   return std::string(collective_name(static_cast<CollectiveKind>(spec.collective())));
 }
 
-std::string tensor(const v1::TensorSpec& spec) { return "tensor " + in_quotes(spec.name()); }
+std::string tensor(const v1::TensorSpec& spec) { return "tensor " + tensor_in_quotes(spec.name()); }
 
 Status check_numbers(const v1::TensorSpec& spec) {
   const char* field = !is_dtype(spec.dtype())             ? "dtype"

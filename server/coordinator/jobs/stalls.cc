@@ -11,13 +11,13 @@ constexpr Nanos kFreshMax = 2500 * kMillisecond;  // waits are repeated every se
 constexpr uint64_t kWaitedMsMax = 7ull * 24 * 3600 * 1000;
 
 std::string what(const std::pair<std::string, uint64_t>& key) {
-  if (key.second == 0) return "the registration of " + in_quotes(key.first);
-  return in_quotes(key.first) + " round " + std::to_string(key.second);
+  if (key.second == 0) return "the registration of " + tensor_in_quotes(key.first);
+  return tensor_in_quotes(key.first) + " round " + std::to_string(key.second);
 }
 
 std::string lacks(const RankSet& ranks, const std::pair<std::string, uint64_t>& key) {
   const std::string have = ranks.size() == 1 ? " has not " : " have not ";
-  if (key.second == 0) return have + "registered " + in_quotes(key.first);
+  if (key.second == 0) return have + "registered " + tensor_in_quotes(key.first);
   return have + "started " + what(key);
 }
 
@@ -145,7 +145,7 @@ std::optional<Stalls::Verdict> Stalls::moved_on(const Groups& groups) const {
       if (waits && begun_before(rank, newer->first, group.asked_at)) ahead.insert(rank);
     }
     if (ahead.empty()) continue;
-    return Verdict{short_error("O902", "tensor " + in_quotes(key.first) + ": " +
+    return Verdict{short_error("O902", "tensor " + tensor_in_quotes(key.first) + ": " +
                                            rank_phrase(ahead) + " registered " +
                                            spec_text(*registrations_->pending_spec(key.first)) +
                                            ", " + rank_phrase(group.waiting) + " still in round " +
@@ -202,7 +202,7 @@ std::optional<Stalls::Verdict> Stalls::deadlocked(const Groups& groups, Nanos no
     if (++listed > kListedMax) continue;
     text.append(listed == 1 ? "" : ", ").append(rank_phrase(group.waiting));
     text.append(group.waiting.size() == 1 ? " waits for " : " wait for ");
-    text.append(key.second == 0 ? in_quotes(key.first) : what(key));
+    text.append(key.second == 0 ? tensor_in_quotes(key.first) : what(key));
   }
   if (!refusable) verdict.refused_names.clear();
   verdict.error = short_error("O903", text);

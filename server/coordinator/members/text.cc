@@ -6,6 +6,7 @@
 #include "common/errors.h"
 #include "common/utf8.h"
 #include "proto/numbers.h"
+#include "proto/tensor_names.h"
 
 namespace gradbus {
 namespace {
@@ -67,6 +68,8 @@ bool is_printable_name(std::string_view name, size_t bytes_max) {
 }
 
 std::string in_quotes(std::string_view name) { return '"' + clean_text(name, 255) + '"'; }
+
+std::string tensor_in_quotes(std::string_view name) { return in_quotes(shown_name(name)); }
 
 std::string rank_list(const RankSet& ranks) {
   if (ranks.empty()) return "none";

@@ -28,6 +28,8 @@ bool is_printable_name(std::string_view name, size_t bytes_max);
 
 // "fc1.weight", in double quotes, at most 255 bytes.
 std::string in_quotes(std::string_view name);
+// Of a tensor: the name that the user gave to it, or to the operation that it serves.
+std::string tensor_in_quotes(std::string_view name);
 
 // "0, 1, 2"; more than eight ranks as ranges: "0-6, 8, 9", at most kListedMax of them.
 std::string rank_list(const RankSet& ranks);

@@ -22,7 +22,7 @@ constexpr uint32_t kPartitionsPerShard = 4;
 constexpr uint64_t kProbeElements = 1 << 16;
 
 Status misfit(const v1::TensorSpec& spec, const std::string& what) {
-  return error("O910", "tensor " + in_quotes(spec.name()) + ", compression \"" +
+  return error("O910", "tensor " + tensor_in_quotes(spec.name()) + ", compression \"" +
                            spec.compression() + "\": " + what);
 }
 

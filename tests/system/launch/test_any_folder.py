@@ -49,3 +49,10 @@ def test_tests_run_there(clone):
     shutil.copytree(rigs.BIN.parent / "lib", programs / "lib", symlinks=True)
     run(clone, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
         *(f"tests/system/{test}" for test in TESTS), GRADBUS_BIN=str(programs / "bin"))
+
+
+def test_scripts_run_there(clone):
+    """Each finds its parts and the repository's root before it answers --help."""
+    for script in sorted((clone / "scripts").glob("*.sh")):
+        if script.name != "usage.sh":
+            assert script.name in run(clone, script, "--help")

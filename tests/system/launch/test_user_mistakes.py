@@ -79,7 +79,7 @@ PROGRAMS = {
                                                "broadcast_optimizer_state"]),
     "other_width": (1, "MismatchError", ["GB-O902", "rank 0", "rank 1"]),
     "other_shape": (1, "MismatchError", ["GB-O902", "f32[3]", "f32[4]"]),
-    "other_inner_shape": (1, "MismatchError", ["GB-O902", 'tensor "rows', "f32[*,2]", "f32[*,4]"]),
+    "other_inner_shape": (1, "MismatchError", ["GB-O902", 'tensor "rows":', "f32[*,2]", "f32[*,4]"]),
     "other_dtype": (1, "MismatchError", ["GB-O902", "f32[3]", "f64[3]"]),
     "other_root": (1, "MismatchError", ["GB-O902", "root 0", "root 1"]),
     "other_name": (1, "MismatchError", ["GB-O903", "loss.0", "loss.1"]),

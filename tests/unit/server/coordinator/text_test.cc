@@ -33,6 +33,14 @@ TEST(Text, CleanTextIsOneLineAndCutsAtACharacter) {
   EXPECT_EQ(clean_text("ab\xc3\xa9z", 4), "ab\xc3\xa9...");
 }
 
+TEST(Text, NamesOfTensorsAreThoseOfTheUser) {
+  EXPECT_EQ(tensor_in_quotes("loss"), "\"loss\"");
+  EXPECT_EQ(tensor_in_quotes("loss#len"), "\"loss\"");
+  EXPECT_EQ(tensor_in_quotes("loss#blocks4096"), "\"loss\"");
+  for (const char* const own : {"loss#2", "loss#blocks", "loss#blocks4a", "#lens"})
+    EXPECT_EQ(tensor_in_quotes(own), in_quotes(own));
+}
+
 TEST(Text, Durations) {
   EXPECT_EQ(seconds_text(1500 * kMillisecond), "1.5 s");
   EXPECT_EQ(seconds_text(10 * kSecond), "10.0 s");
