@@ -1,6 +1,7 @@
 """torch.distributed, and what is built on it, on the backend "gradbus"."""
 
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -42,6 +43,14 @@ def test_ddp_trains_as_one_process(agents, tmp_path, size):
 @pytest.mark.parametrize("size", [2, 4])
 def test_models_of_all_kinds_train_as_one_process(two_agents, tmp_path, size):
     assert_all_ok(run_ranks(two_agents, NEWEST, f"{PROGRAMS}/dist_models.py", size, str(tmp_path / "store")))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs g++")
+@pytest.mark.parametrize("case", ["inductor", "inductor_before_it_is_wrapped", "inductor_compiled_autograd"])
+def test_models_compiled_by_inductor_train_as_one_process(two_agents, tmp_path, case):
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    words = [str(tmp_path / "store"), case]
+    assert_all_ok(run_ranks(two_agents, NEWEST, f"{PROGRAMS}/dist_models.py", 2, *words, **variables))
 
 
 @pytest.mark.parametrize("size", [2, 4])
