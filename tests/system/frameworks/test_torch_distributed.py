@@ -13,6 +13,7 @@ from conftest import PYTHONS, RANK_DEADLINE_S, RANKS, assert_all_ok, clean_envir
 pytestmark = pytest.mark.timeout(300)
 PROGRAMS = "frameworks/distributed"
 NEWEST = str(PYTHONS["newest"])  # older versions of torch have no backends in Python
+OLDER = PYTHONS["debian"]
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +153,12 @@ def test_a_script_runs_under_the_launcher_without_an_import(run_program):
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "2", "--", NEWEST, program]
     status, output = run_program(command, env=clean_environment())
     assert status == 0 and output.count("ok") == 2, output
+
+
+def test_an_older_torch_is_refused_in_one_line(run_program):
+    if not OLDER.exists():
+        pytest.skip(f"{OLDER} is missing: run scripts/setup.sh")
+    program = "import gradbus\ntry: import gradbus.torch.distributed\nexcept gradbus.UnavailableError as e: print(e)"
+    status, output = run_program([str(OLDER), "-c", program], env=clean_environment())
+    assert status == 0, output
+    assert re.fullmatch(r"GB-O900 BAD_ARGUMENT: .* torch 1\.13.* \| next: install torch 2\.15 or newer.*\n", output)
