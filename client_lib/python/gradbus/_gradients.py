@@ -72,6 +72,7 @@ class Settings:
     process_set: ProcessSet = global_process_set
     bucket_bytes: int = DEFAULT_BUCKET_BYTES
     has_parameters: bool = False  # the front end hands over parameters, too
+    recovery: str = "broadcast the parameters and make a new optimizer"  # on all ranks, after one gave up an exchange
 
 
 def settings_of(
@@ -231,7 +232,7 @@ class GradientExchange:
         self._buckets = [_Bucket(core, plan, shared) for core, plan in zip(cores, plans)]
         self._guard = ExchangeGuard(
             f"rank {session.rank} gave up an exchange of the gradients of '{prefix}'",
-            "broadcast the parameters and make a new optimizer (or a tape with a new name)",
+            settings.recovery,
         )
 
     def run(self, given: Sequence[Any], results: Sequence[Any]) -> None:

@@ -37,6 +37,13 @@ def run(command, **variables):
     return next(json.loads(line) for line in output.splitlines() if line.startswith("{"))
 
 
+def command_of_horovod(framework, file):
+    python = MXNET if framework == "mxnet" else framework_runs.PYTHON
+    if not python.exists():
+        pytest.skip(f"{python} is missing: run scripts/setup.sh --frameworks")
+    return [str(python), str(rigs.REPOSITORY / f"examples/horovod/{framework}_digits.py"), "--save-params", str(file)]
+
+
 def gradbus_run(size, *options):
     return [str(rigs.BIN / "gradbus"), "run", "-np", str(size), "--agents", "2", "--no-prefix", *options, "--"]
 
@@ -55,6 +62,17 @@ def test_ranks_equal_one_process(tmp_path, example):
         result = run([*gradbus_run(size), *command_of(example, file)])
         assert result["accuracy"] >= 0.96 and result["world_size"] == size and result["ranks_identical"]
         assert difference(file, tmp_path / "1.npz") <= 1e-5, size
+
+
+@pytest.mark.parametrize(("framework", "backend"), [
+    ("tensorflow", "tensorflow"), ("keras", "jax"), ("keras", "tensorflow"), ("mxnet", ""),
+])  # fmt: skip
+def test_scripts_for_horovod_equal_one_process(tmp_path, framework, backend):
+    alone, together = (command_of_horovod(framework, tmp_path / f"{size}.npz") for size in (1, 2))
+    assert run(alone, KERAS_BACKEND=backend)["accuracy"] >= 0.96
+    result = run([*gradbus_run(2), *together], KERAS_BACKEND=backend)
+    assert result["accuracy"] >= 0.96 and result["world_size"] == 2 and result["ranks_identical"]
+    assert difference(tmp_path / "2.npz", tmp_path / "1.npz") <= 1e-5
 
 
 def on_agents(rig, name, words, size, file, *options):

@@ -1,6 +1,7 @@
 """torch.distributed, and what is built on it, on the backend "gradbus"."""
 
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from conftest import PYTHONS, RANK_DEADLINE_S, RANKS, assert_all_ok, clean_envir
 pytestmark = pytest.mark.timeout(300)
 PROGRAMS = "frameworks/distributed"
 NEWEST = str(PYTHONS["newest"])  # older versions of torch have no backends in Python
+OLDER = PYTHONS["debian"]
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,14 @@ def test_ddp_trains_as_one_process(agents, tmp_path, size):
 @pytest.mark.parametrize("size", [2, 4])
 def test_models_of_all_kinds_train_as_one_process(two_agents, tmp_path, size):
     assert_all_ok(run_ranks(two_agents, NEWEST, f"{PROGRAMS}/dist_models.py", size, str(tmp_path / "store")))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs g++")
+@pytest.mark.parametrize("case", ["inductor", "inductor_before_it_is_wrapped", "inductor_compiled_autograd"])
+def test_models_compiled_by_inductor_train_as_one_process(two_agents, tmp_path, case):
+    variables = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    words = [str(tmp_path / "store"), case]
+    assert_all_ok(run_ranks(two_agents, NEWEST, f"{PROGRAMS}/dist_models.py", 2, *words, **variables))
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -143,3 +153,12 @@ def test_a_script_runs_under_the_launcher_without_an_import(run_program):
     command = [str(rigs.BIN / "gradbus"), "run", "-np", "2", "--", NEWEST, program]
     status, output = run_program(command, env=clean_environment())
     assert status == 0 and output.count("ok") == 2, output
+
+
+def test_an_older_torch_is_refused_in_one_line(run_program):
+    if not OLDER.exists():
+        pytest.skip(f"{OLDER} is missing: run scripts/setup.sh")
+    program = "import gradbus\ntry: import gradbus.torch.distributed\nexcept gradbus.UnavailableError as e: print(e)"
+    status, output = run_program([str(OLDER), "-c", program], env=clean_environment())
+    assert status == 0, output
+    assert re.fullmatch(r"GB-O900 BAD_ARGUMENT: .* torch 1\.13.* \| next: install torch 2\.15 or newer.*\n", output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +13,8 @@ from .._layout import DEFAULT_BUCKET_BYTES
 from .._ops import Average
 from .._process_sets import ProcessSet, global_process_set, session_of
 from ._exchange import exchange_gradients, mark_exchanged, names_of
+
+_RECOVERY = "broadcast the parameters and pass DistributedGradientTape(name=...) a new name"
 
 
 class Tape(tf.GradientTape):  # type: ignore[misc,unused-ignore]
@@ -70,6 +73,7 @@ def DistributedGradientTape(  # used like a class, hence its name
         raise bad_argument(f"DistributedGradientTape: a {type(tape).__name__} is no tape", "pass a tf.GradientTape")
     settings = settings_of(
         "DistributedGradientTape", op, compression, process_set, gradient_predivide_factor, bucket_bytes)
+    settings = dataclasses.replace(settings, recovery=_RECOVERY)
     return Tape(tape, name or tape_name(settings), settings, sparse_as_dense)
 
 

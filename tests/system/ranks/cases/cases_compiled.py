@@ -1,23 +1,39 @@
-"""Trainings with torch.compile, compiled autograd and autocast. For training_cases.py."""
+"""Trainings with torch.compile, compiled autograd and autocast. For training_cases.py.
+
+Cases named "compiled_..." only trace forward and backward. Those named "inductor_..." use the default of torch.compile,
+which makes programs with a C++ compiler and takes minutes.
+"""
 
 import contextlib
+import functools
 
 import torch
 from torch.nn import functional as F
 from training_cases import case, mlp, step
 
-BACKEND = "aot_eager"  # traces forward and backward as the default does, and needs no compiler
+COMPILED, INDUCTOR = ("compiled", "aot_eager"), ("inductor", "inductor")
+
+
+def compiled_case(*compilers):
+    """Registers the case once for each compiler."""
+
+    def add(function):
+        for prefix, backend in compilers:
+            case(functools.partial(function, backend=backend), name=f"{prefix}_{function.__name__}")
+        return function
+
+    return add
 
 
 def adam(model):
     return torch.optim.Adam(model.parameters(), 0.01)
 
 
-@case
-def compiled_model(training):
+@compiled_case(COMPILED, INDUCTOR)
+def model(training, backend):
     model = mlp()
     optimizer = training.wrap(adam(model), model)
-    compiled = torch.compile(model, backend=BACKEND)
+    compiled = torch.compile(model, backend=backend)
     for x, y in training.batches():
         optimizer.zero_grad()
         F.mse_loss(compiled(x), y).backward()
@@ -25,12 +41,12 @@ def compiled_model(training):
     return model
 
 
-@case
-def compiled_before_it_is_wrapped(training):
+@compiled_case(COMPILED, INDUCTOR)
+def before_it_is_wrapped(training, backend):
     """With the names of the compiled module, and a loss that is compiled, too."""
     model = mlp()
-    compiled = torch.compile(model, backend=BACKEND)
-    loss = torch.compile(lambda x, y: F.mse_loss(compiled(x), y), backend=BACKEND)
+    compiled = torch.compile(model, backend=backend)
+    loss = torch.compile(lambda x, y: F.mse_loss(compiled(x), y), backend=backend)
     optimizer = training.wrap(adam(compiled), compiled)
     for x, y in training.batches():
         optimizer.zero_grad()
@@ -39,12 +55,12 @@ def compiled_before_it_is_wrapped(training):
     return model
 
 
-@case
-def compiled_autograd(training):
+@compiled_case(COMPILED, INDUCTOR)
+def autograd(training, backend):
     model = mlp()
     optimizer = training.wrap(adam(model), model)
     with torch._dynamo.config.patch(compiled_autograd=True) if training.distributed else contextlib.nullcontext():
-        forward_and_backward = torch.compile(lambda x, y: F.mse_loss(model(x), y).backward(), backend=BACKEND)
+        forward_and_backward = torch.compile(lambda x, y: F.mse_loss(model(x), y).backward(), backend=backend)
         for x, y in training.batches():
             optimizer.zero_grad()
             forward_and_backward(x, y)
@@ -52,18 +68,18 @@ def compiled_autograd(training):
     return model
 
 
-@case
-def compiled_clipping(training):
+@compiled_case(COMPILED)
+def clipping(training, backend):
     model = mlp()
-    clip = torch.compile(lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1), backend=BACKEND)
+    clip = torch.compile(lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1), backend=backend)
     return training.loop(model, adam(model), before_step=lambda *_: clip())
 
 
-@case
-def compiled_call_of_step(training):
+@compiled_case(COMPILED)
+def call_of_step(training, backend):
     model = mlp()
     optimizer = training.wrap(adam(model), model)
-    make_step = torch.compile(lambda: optimizer.step(), backend=BACKEND) if training.distributed else optimizer.step
+    make_step = torch.compile(lambda: optimizer.step(), backend=backend) if training.distributed else optimizer.step
     for x, y in training.batches():
         optimizer.zero_grad()
         F.mse_loss(model(x), y).backward()
@@ -71,11 +87,11 @@ def compiled_call_of_step(training):
     return model
 
 
-@case
-def compiled_from_zero_grad_to_step(training):
+@compiled_case(COMPILED)
+def from_zero_grad_to_step(training, backend):
     model = mlp()
     optimizer = training.wrap(adam(model), model)
-    whole = torch.compile(step, backend=BACKEND) if training.distributed else step
+    whole = torch.compile(step, backend=backend) if training.distributed else step
     for x, y in training.batches():
         whole(model, optimizer, x, y)
     return model

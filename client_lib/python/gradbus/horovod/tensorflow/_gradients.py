@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,9 @@ from ...tensorflow._gradients import Tape, divided, tape_name
 from .._arguments import codec_of, mean_or_sum, number_of_groups
 from ..keras._optimizer import distributed as distributed_of_keras
 from .compression import NoneCompressor
+
+# All tapes with the same arguments have one name, and Horovod's arguments have none. Names are free in a new job.
+_RECOVERY = "call hvd.shutdown() and hvd.init(), then broadcast the parameters"
 
 
 class _Tape(Tape):
@@ -76,6 +80,7 @@ def DistributedGradientTape(  # used like a class, hence its name
     number_of_groups(verb, num_groups, groups, object)
     chosen = mean_or_sum(verb, op, gradient_predivide_factor)
     settings = settings_of(verb, chosen, codec_of(verb, compression), process_set)
+    settings = dataclasses.replace(settings, recovery=_RECOVERY)
     tape = _Tape(gradtape, tape_name(settings), settings, sparse_as_dense)
     tape._scales_local = scale_local_gradients
     return tape

@@ -9,6 +9,9 @@ Every process group is a job of its own on the daemons, so groups do not disturb
 
 from gradbus_torch_backend import register
 
+from ._versions import check_torch
+
 __all__ = ["register"]
 
+check_torch()
 register()

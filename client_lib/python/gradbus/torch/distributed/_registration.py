@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch._C import _distributed_c10d as c10d
-
-from ..._errors import UnavailableError
-from ._rendezvous import NAME, open_members
+from ._versions import check_torch
 
 
 def create(options: Any, config: Any) -> Any:
@@ -16,13 +12,9 @@ def create(options: Any, config: Any) -> Any:
 
     ``config``: torch's BackendConfig, None where it is not known.
     """
-    if not hasattr(c10d.Backend, "all_gather_single"):
-        raise UnavailableError(
-            f"GB-O900 BAD_ARGUMENT: the backend gradbus does not work with torch {torch.__version__}, whose backends "
-            "cannot be written in Python | next: install torch 2.15 or newer, or use gradbus.torch without "
-            "torch.distributed"
-        )
+    check_torch()
     from ._group import Backend, ProcessGroup, check_process
+    from ._rendezvous import open_members
 
     check_process()
     members = open_members(
@@ -36,6 +28,9 @@ def _shares_group(config: Any) -> bool:
     """Whether the group has another backend for other devices, as in "cpu:gradbus,cuda:nccl".
 
     torch takes a ProcessGroup as the whole group, and a Backend as the part for one device. Works of a ProcessGroup
-    reach the caller as they are. Those of a Backend are wrapped, and the wrapper hides ``is_completed()``.
+    reach the caller as they are. torch wraps those of a Backend in a PyWorkHolder of its C++ code, which forwards only
+    ``wait()`` and ``get_future()``: ``is_completed()`` of the wrapper is false for ever.
     """
+    from ._rendezvous import NAME
+
     return config is None or set(config.get_device_backend_map().values()) != {NAME}

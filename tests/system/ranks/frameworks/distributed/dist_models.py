@@ -18,6 +18,7 @@ from torch_group import RANK, SIZE, init
 
 ROWS, STEPS = 8, 4
 CASES = {}
+NAMED_ONLY = set()
 
 
 class Alone:
@@ -95,6 +96,12 @@ def case(places=BOTH, tolerance=1e-5):
         return function
 
     return add
+
+
+def named_only(function):
+    """The case takes long: it runs only where its name is given."""
+    NAMED_ONLY.add(function.__name__)
+    return function
 
 
 def batches(place, shape=(6,), steps=STEPS):
@@ -305,11 +312,57 @@ def autocast_to_bfloat16(place):
     return train(place, model, torch.optim.SGD(model.parameters(), 0.1), network, forward)
 
 
-@case()
-def compiled(place):
+WHOLE = {"bucket_cap_mb": 25}  # the compiler cuts the graph where buckets end
+
+
+def compiled(place, backend="aot_eager"):
     model = mlp()
-    network = place.wrap(model, bucket_cap_mb=25)  # the compiler cuts the graph where buckets end
-    return train(place, model, adam(model), network, torch.compile(network, backend="aot_eager"))
+    network = place.wrap(model, **WHOLE)
+    return train(place, model, adam(model), network, torch.compile(network, backend=backend))
+
+
+def compiled_before_it_is_wrapped(place, backend="aot_eager"):
+    model = mlp()
+    network = place.wrap(torch.compile(model, backend=backend), **WHOLE)
+    return train(place, model, adam(model), network)
+
+
+def compiled_autograd(place, backend="aot_eager"):
+    """torch asks for its reducer in Python: the compiler sees its all-reduces."""
+    model = mlp()
+    options = {"optimize_ddp": "python_reducer", "compiled_autograd": type(place) is not Alone}
+    with torch._dynamo.config.patch(options):
+        network = place.wrap(model, **WHOLE)
+        optimizer = adam(model)
+        forward_and_backward = torch.compile(lambda x, y: F.mse_loss(network(x), y).backward(), backend=backend)
+        for x, y in batches(place):
+            optimizer.zero_grad()
+            forward_and_backward(x, y)
+            optimizer.step()
+    return model
+
+
+case()(compiled)
+case(DDP)(compiled_before_it_is_wrapped)
+case(DDP)(compiled_autograd)
+
+
+@named_only
+@case()
+def inductor(place):
+    return compiled(place, "inductor")
+
+
+@named_only
+@case(DDP)
+def inductor_before_it_is_wrapped(place):
+    return compiled_before_it_is_wrapped(place, "inductor")
+
+
+@named_only
+@case(DDP)
+def inductor_compiled_autograd(place):
+    return compiled_autograd(place, "inductor")
 
 
 @case()
@@ -366,7 +419,7 @@ def check(name):
 
 
 init()
-for name in sys.argv[2:] or CASES:
+for name in sys.argv[2:] or CASES.keys() - NAMED_ONLY:
     print(name, flush=True)
     check(name)
 dist.destroy_process_group()

@@ -68,10 +68,14 @@ def futures():
         assert ready.wait(30)
         return later[0].wait()
 
-    chained = dist.all_reduce(mine(6), async_op=True).get_future().then(wait_for_c)
+    earlier, chained = dist.all_reduce(mine(6), async_op=True).get_future(), []
+    # then() runs the callback itself if the future is complete.
+    chain = threading.Thread(target=lambda: chained.append(earlier.then(wait_for_c)))
+    chain.start()
     later.append(dist.all_reduce(c, async_op=True).get_future())
     ready.set()
-    chained.wait()
+    chain.join()
+    chained[0].wait()
     assert c.eq(SUM).all()
 
 
@@ -139,7 +143,11 @@ def unwaited():
 
 
 def polled():
-    """is_completed() comes true at the deadline of a work that cannot end, and wait() says why."""
+    """is_completed() comes true with the results, and at the deadline of a work that cannot end; wait() says why."""
+    total = mine()
+    work = dist.all_reduce(total, async_op=True)
+    until(work.is_completed)
+    assert total.eq(SUM).all() and work.get_future().done()
     group = dist.new_group(list(range(SIZE)), timeout=SECOND)
     if RANK == 0:
         for work in (dist.all_reduce(mine(), group=group, async_op=True), dist.irecv(mine(), LAST, group)):
@@ -154,14 +162,20 @@ def shared():
     """A group whose GPUs have another backend: torch wraps its works, and their errors stay as they are."""
     total = mine()
     work = dist.all_reduce(total, async_op=True)
-    work.wait()
+    future = work.get_future()
+    until(future.done)
     assert total.eq(SUM).all() and work.is_success()
+    work.wait()
+    assert not work.is_completed(), "torch forwards is_completed() now: the documentation says that it does not"
     model = DistributedDataParallel(torch.nn.Linear(3, 2))
     model(mine()).sum().backward()
     assert model.module.weight.grad.eq(SUM / SIZE).all()
     group = dist.new_group(list(range(SIZE)), timeout=SECOND)
     if RANK == 0:
         raises(gradbus.TimeoutError, ["GB-P110", " | next: "], lambda: dist.all_reduce(mine(), group=group))
+        late = dist.all_reduce(mine(), group=group, async_op=True)
+        until(late.get_future().done)
+        raises(RuntimeError, ["GB-P110"], late.get_future().wait)
         store().set("late", "1")
     store().wait(["late"])
 
