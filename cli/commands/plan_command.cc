@@ -11,6 +11,7 @@
 #include "common/bit_rate.h"
 #include "common/errors.h"
 #include "server/scheduling/known_models.h"
+#include "server/scheduling/mode_times.h"
 
 namespace gradbus {
 namespace {
@@ -36,6 +37,8 @@ struct PlanOptions {
   std::string codec = "none";
   std::string algorithm = "auto";
   std::string schedule;
+  std::string mode = "sync";
+  uint32_t shards = 0;
   uint32_t nodes = 0;  // 0: as recorded
   double compute_ms = 0;
   bool json = false;
@@ -174,6 +177,10 @@ Result<PlannedCluster> question_of(const PlanOptions& options) {
   if (!codec.ok()) return codec.status();
   question.cluster.codec = codec.take();
   question.options = options.schedules;
+  Result<SyncMode> mode = parse_mode(options.mode);
+  if (!mode.ok()) return mode.status();
+  question.mode = mode.take();
+  GRADBUS_RETURN_IF_ERROR(scheduling::apply_mode(question.mode, options.shards, question.cluster));
   return question;
 }
 
@@ -234,6 +241,11 @@ Action declare_plan(CLI::App& app) {
                  "auto, ring, halving_doubling, recursive_doubling or tree");
   app.add_option("--codec", options->codec,
                  "none, or one such as topk:ratio=0.01,encode_us=50,carrier=all_gather");
+  app.add_option("--mode", options->mode,
+                 "sync, delayed:k=1, localsgd:H=8, diloco:H=50, or a ps mode with --shards");
+  app.add_option("--shards", options->shards,
+                 "ps modes: number of shards, each on a machine of its own")
+      ->check(whole_range(1, scheduling::kNodesMax));
   app.add_option("--schedule", options->schedule,
                  "schedule whose timeline is shown; default: the recommended one");
   app.add_flag("--json", options->json, "one JSON object");

@@ -67,6 +67,8 @@ std::string plan_json(const PlannedCluster& question, const PlanReport& report) 
                  {"bits_per_second", question.bits_per_second},
                  {"latency_us", question.cluster.network.alpha_us},
                  {"codec", question.cluster.codec.name},
+                 {"mode", question.mode.canonical},
+                 {"shards", question.cluster.network.shards},
                  {"schedules", schedules},
                  {"recommended", report.schedules[report.recommended].name},
                  {"shown", shown.name},

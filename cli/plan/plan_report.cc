@@ -1,7 +1,9 @@
-#include "cli/plan/plan_view.h"
-
 #include <algorithm>
 #include <limits>
+
+#include "cli/plan/plan_view.h"
+#include "common/errors.h"
+#include "server/scheduling/mode_times.h"
 
 namespace gradbus {
 namespace {
@@ -21,8 +23,21 @@ PlannedSchedule planned(const Schedule& schedule, const PlannedCluster& question
     return row;
   }
   row.plan = plan.take();
-  row.times = simulate(question.workload, row.plan, question.cluster);
+  row.times = step_times(question.workload, row.plan, question.cluster, question.mode);
   return row;
+}
+
+// No gradient is exchanged, so no schedule orders any.
+Result<PlanReport> report_without_schedule(const PlannedCluster& question,
+                                           const std::string& shown) {
+  if (!shown.empty())
+    return error("F100", "--mode " + question.mode.canonical + " exchanges no gradients",
+                 "leave --schedule out");
+  PlannedSchedule row{"none", {}, {}, {}};
+  row.plan.why = "parameters are exchanged every " + std::to_string(question.mode.period_steps) +
+                 " steps, and gradients are not";
+  row.times = step_times(question.workload, row.plan, question.cluster, question.mode);
+  return PlanReport{.schedules = {row}};
 }
 
 size_t recommended_of(const std::vector<PlannedSchedule>& rows) {
@@ -38,6 +53,7 @@ size_t recommended_of(const std::vector<PlannedSchedule>& rows) {
 }  // namespace
 
 Result<PlanReport> plan_report(const PlannedCluster& question, const std::string& shown) {
+  if (question.mode.is_local()) return report_without_schedule(question, shown);
   PlanReport report;
   for (const Schedule& schedule : scheduling::schedules())
     report.schedules.push_back(planned(schedule, question));

@@ -40,6 +40,23 @@ std::string recorded_text(const PlannedCluster& question) {
          std::to_string(job.nodes) + (job.nodes == 1 ? " node\n" : " nodes\n");
 }
 
+std::string mode_text(const PlannedCluster& question) {
+  if (question.mode.kind == SyncMode::Kind::kSync) return {};
+  const uint32_t shards = question.cluster.network.shards;
+  const std::string on_shards = shards == 0 ? "" : " on " + std::to_string(shards) + " shards";
+  return "mode " + question.mode.canonical + on_shards + "\n";
+}
+
+// A step of a mode with a formula has a time, and no timeline.
+std::string step_text(const PlannedSchedule& shown) {
+  const std::string why = wrapped(shown.name + ": " + shown.plan.why, 2);
+  if (shown.times.timeline.empty()) return why;
+  return "one step of " + shown.name +
+         " (F forward, B backward, e encode, d decode,\nA all-reduce, S reduce-scatter, G "
+         "all-gather):\n" +
+         timeline_text(shown.plan, shown.times, kTimelineColumns) + why;
+}
+
 std::string question_text(const PlannedCluster& question) {
   const scheduling::Workload& workload = question.workload;
   const scheduling::Network& network = question.cluster.network;
@@ -48,7 +65,8 @@ std::string question_text(const PlannedCluster& question) {
          time_text(workload.compute_us()) + " a step\n" + std::to_string(network.nodes) +
          (network.nodes == 1 ? " node, " : " nodes, ") + bandwidth_text(question.bits_per_second) +
          ", " + nanoseconds_text(static_cast<uint64_t>(network.alpha_us * 1000)) +
-         " a message, codec " + question.cluster.codec.name + "\n" + recorded_text(question) + "\n";
+         " a message, codec " + question.cluster.codec.name + "\n" + mode_text(question) +
+         recorded_text(question) + "\n";
 }
 
 std::string table_text(const PlanReport& report) {
@@ -126,12 +144,8 @@ std::string timeline_text(const Plan& plan, const StepTimes& times, size_t colum
 std::string plan_text(const PlannedCluster& question, const PlanReport& report) {
   const PlannedSchedule& shown = report.schedules[report.shown];
   const PlannedSchedule& recommended = report.schedules[report.recommended];
-  return question_text(question) + table_text(report) + refusals_text(report) + "\none step of " +
-         shown.name + " (F forward, B backward, e encode, d decode,\n" +
-         "A all-reduce, S reduce-scatter, G all-gather):\n" +
-         timeline_text(shown.plan, shown.times, kTimelineColumns) +
-         wrapped(shown.name + ": " + shown.plan.why, 2) + "\nrecommended: " + recommended.name +
-         "\n";
+  return question_text(question) + table_text(report) + refusals_text(report) + "\n" +
+         step_text(shown) + "\nrecommended: " + recommended.name + "\n";
 }
 
 }  // namespace gradbus

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/plan/recording.h"
+#include "common/policy/sync_mode.h"
 #include "common/status.h"
 #include "server/scheduling/schedule.h"
 
@@ -18,11 +19,13 @@ struct PlannedCluster {
   scheduling::Workload workload;
   scheduling::Cluster cluster;
   scheduling::ScheduleOptions options;
+  SyncMode mode;
   double bits_per_second = 0;
   std::optional<RecordedJob> recorded;  // the job that the layers come from
 };
 
-// The answer for one schedule, in the order of the table of schedules.
+// The answer for one schedule, in the order of the table of schedules. In a mode that exchanges no
+// gradients there is one answer, "none".
 struct PlannedSchedule {
   std::string name;
   Status status;  // why there is no plan

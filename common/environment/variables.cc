@@ -23,7 +23,7 @@ constexpr Variable kVariables[] = {
      "the [codec](codecs.md) between nodes, `auto`, a list of codecs, or the rules of a policy "
      "file",
      "none: dense"},
-    {"GRADBUS_SCHEDULE", "PyTorch ranks",
+    {"GRADBUS_SCHEDULE", "PyTorch ranks, `gradbus_apply_schedule()`",
      "the [schedule](../concepts/schedules.md) of the gradients' exchange", "`auto`"},
     {"GRADBUS_PLAN", "PyTorch ranks",
      "1: schedule `auto` asks the coordinator for a [plan](../concepts/schedules.md) and tries it",

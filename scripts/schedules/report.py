@@ -14,7 +14,7 @@ def _plan_text(result: dict[str, Any]) -> str:
     plan = result.get("plan")
     if plan is None:
         return ""
-    place = {"backward": "backward", "layer": "forward", "split": "forward, split"}[plan["waits"]]
+    place = {"backward": "backward", "step": "step()", "layer": "forward", "split": "forward, split"}[plan["waits"]]
     return f"{len(plan['bucket_bytes'])}, {place}"
 
 

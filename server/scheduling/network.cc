@@ -44,6 +44,15 @@ LinearCost halves_cost(CollectiveKind kind, double messages, const Network& netw
   }
 }
 
+LinearCost shards_cost(CollectiveKind kind, const Network& network) {
+  const bool is_half = kind != CollectiveKind::kAllReduce;
+  const bool sums = kind != CollectiveKind::kAllGather;
+  const double replicas = network.replicas;
+  const double incast = std::max(1.0, replicas * network.nodes / network.shards);
+  return {(is_half ? 1 : 2) * replicas * network.alpha_us,
+          incast * (network.beta_ns + (sums ? network.gamma_ns : 0))};
+}
+
 }  // namespace
 
 bool models(Algorithm algorithm) {
@@ -53,6 +62,7 @@ bool models(Algorithm algorithm) {
 LinearCost collective_cost(CollectiveKind kind, Algorithm algorithm, const Network& network) {
   GRADBUS_CHECK(models(algorithm) && network.nodes > 0);
   if (network.nodes == 1) return {};
+  if (network.shards != 0) return shards_cost(kind, network);
   const double levels = log2_up(network.nodes);
   if (algorithm == Algorithm::kRing) return halves_cost(kind, network.nodes - 1.0, network);
   if (algorithm == Algorithm::kTree) return tree_cost(kind, network);

@@ -12,6 +12,17 @@
 //
 // An all-reduce is a reduce-scatter and then an all-gather, with two exceptions. Recursive doubling
 // exchanges whole tensors: L (a + m (b+g)). A tree reduces and broadcasts: 2L a + L m (2b + g).
+// Through S shards, each on a machine of its own with such a link, n nodes push m bytes and pull m.
+// Both directions of a link work at once, and a chunk is answered as soon as it is summed. A
+// shard's link carries n m / S bytes each way, and R times as many with R replicas: the incast that
+// BytePS (Jiang et al. 2020, section 4) counts.
+//
+//   push and pull    2R a + max(1, R n / S) m (b+g)
+//   push, or pull     R a + max(1, R n / S) m (b, push: +g)
+//
+// A push and a pull that are operations of their own do not overlap in the simulator, so `dear`
+// seems slower on shards than it is.
+//
 // For n that is no power of two, L is rounded up. server/coordinator/planning/cost_model.h predicts
 // one chunked exchange of the running system more closely; these forms are linear in m, which
 // planners need.
@@ -32,6 +43,8 @@ struct Network {
   double beta_ns = 0.8;
   double gamma_ns = 0;
   Algorithm algorithm = Algorithm::kAuto;  // kAuto: the fastest for each operation
+  uint32_t shards = 0;                     // not 0: they sum, and not the nodes
+  uint32_t replicas = 1;                   // shards that have each gradient
 };
 
 // Linear in the bytes.

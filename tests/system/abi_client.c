@@ -1,5 +1,6 @@
 /* A rank in C that test_c_abi.py compiles with older and newer forms of gradbus.h. FUTURE: the
- * header has a field `future` at the end of each struct, and a dtype GRADBUS_FUTURE. Prints "ok". */
+ * header has a field `future` at the end of each struct, and a dtype GRADBUS_FUTURE. OLDER: the
+ * last field of each struct is missing. Prints "ok". */
 #include <gradbus/gradbus.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,26 @@ static void read_mode(gradbus_session* session) {
 #ifdef FUTURE
   CHECK(space.mode.future == 0);
 #endif
+}
+
+static void apply_schedule(void) {
+  struct {
+    gradbus_tensor_spec spec;
+    unsigned char guard[64];
+  } space;
+  int waits_in_forward = -1;
+  memcpy(space.guard, kGuard, sizeof(kGuard));
+  gradbus_tensor_spec_init(&space.spec);
+#ifdef OLDER
+  CHECK(gradbus_apply_schedule("dear", 0, 3, &space.spec, NULL) == GRADBUS_VERSION_SKEW);
+#else
+  CHECK(gradbus_apply_schedule("dear:budget=4K", 0, 3, &space.spec, &waits_in_forward) ==
+        GRADBUS_OK);
+  CHECK(space.spec.priority == 0 && space.spec.result_priority == 3 && waits_in_forward == 1);
+  CHECK(space.spec.budget_bytes == 4096);
+#endif
+  CHECK(memcmp(space.guard, kGuard, sizeof(kGuard)) == 0);
+  CHECK(gradbus_apply_schedule("deer", 0, 3, &space.spec, &waits_in_forward) != GRADBUS_OK);
 }
 
 static void use_tensors(gradbus_session* session) {
@@ -102,6 +123,7 @@ int main(void) {
 #endif
   CHECK(gradbus_init(&options, &session) == GRADBUS_OK);
   read_mode(session);
+  apply_schedule();
   use_tensors(session);
   use_operations(session);
   gradbus_mode_change change;

@@ -492,9 +492,9 @@ GRADBUS_API gradbus_code gradbus_process_set(gradbus_session* session, const int
 #ifdef __cplusplus
 }
 #endif
-
 #include "gradbus/devices.h"
 #include "gradbus/questions.h"
+#include "gradbus/schedules.h"
 #include "gradbus/threads.h"
 #include "gradbus/trace.h"
 #endif /* GRADBUS_GRADBUS_H_ */

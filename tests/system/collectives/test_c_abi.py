@@ -54,7 +54,7 @@ def clients(tmp_path_factory):
     if compiler is None or LIBRARY is None:
         pytest.skip("there is no C compiler, or no libgradbus.so")
     made = []
-    for kind, change, flags in (("older", older, []), ("same", str, []), ("newer", newer, ["-DFUTURE"])):
+    for kind, change, flags in (("older", older, ["-DOLDER"]), ("same", str, []), ("newer", newer, ["-DFUTURE"])):
         folder = tmp_path_factory.mktemp(kind)
         shutil.copytree(HEADER.parent, folder / "gradbus")
         (folder / "gradbus/gradbus.h").write_text(change(HEADER.read_text()))

@@ -73,6 +73,50 @@ def test_a_profile_gives_the_time_that_is_worked_by_hand(tmp_path):
     assert exchanges == [pytest.approx((4000, 5200)), pytest.approx((6000, 7200))]
 
 
+# The exchanges of the profile above take 1.2 ms each, and both layers together 2.2 ms.
+@pytest.mark.parametrize(
+    ("words", "us"),
+    [
+        (["delayed:k=2"], 6000),
+        (["delayed:k=2", "--bandwidth", "800mbit"], 2 * 10_200),
+        (["ps:sync", "--shards", "2"], 7200),
+        (["ps:sync", "--shards", "1"], 4000 + 2 * 2200),
+    ],
+)
+def test_a_mode_changes_the_time_of_a_step(tmp_path, words, us):
+    report = plan_json("--profile-file", profile(tmp_path, PROFILE), "--nodes", "2", "--latency", "100us",
+                       *([] if "--bandwidth" in words else ["--bandwidth", "8gbit"]), "--algorithm", "ring",
+                       "--schedule", "wfbp", "--mode", *words)
+    assert report["mode"] == words[0] and report["shards"] == int(dict(zip(words, words[1:])).get("--shards", 0))
+    assert report["schedules"][0]["iteration_us"] == pytest.approx(us)
+    assert bool(report["timeline"]) == words[0].startswith("ps:")
+
+
+def test_a_mode_that_exchanges_parameters_has_no_schedules(tmp_path):
+    words = ["--profile-file", profile(tmp_path, PROFILE), "--nodes", "2", "--bandwidth", "8gbit", "--latency",
+             "100us", "--algorithm", "ring", "--mode", "localsgd:H=4"]
+    report = plan_json(*words)
+    assert [row["schedule"] for row in report["schedules"]] == ["none"] == [report["recommended"]]
+    assert report["schedules"][0]["iteration_us"] == pytest.approx(6000 + 2200 / 4)
+    text = plan(*words).stdout
+    assert "mode localsgd:H=4" in text and "parameters are exchanged every 4 steps" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["localsgd", "--schedule", "dear"], "exchanges no gradients"),
+        (["gossip"], "exchanges in the background"),
+        (["ps:sync"], "for example: --shards 4"),
+        (["delayed", "--shards", "4"], "it uses no shards"),
+        (["delayd"], "delayed"),
+    ],
+)
+def test_a_mode_without_a_formula_is_refused(words, part):
+    refused = plan("--model", "resnet50", *CLUSTER, "--mode", *words)
+    assert refused.returncode == 2 and part in refused.stderr, refused
+
+
 def test_computing_times_can_be_replaced():
     assert plan_json("--model", "vgg16", *CLUSTER, "--compute-ms", "77")["compute_us"] == pytest.approx(77_000)
 

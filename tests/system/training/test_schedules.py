@@ -77,6 +77,24 @@ def test_programs_of_other_tests_with_late_results(two_agents, python, program):
     assert deferred(results) > 0 or program == "takeover" or not defers(python), results[0][1]
 
 
+@pytest.mark.parametrize(
+    ("schedule", "size", "place"),
+    [("dear", 2, "forward"), ("bytescheduler", 2, "forward"), ("auto", 2, "forward"), ("ddp", 2, "backward"),
+     ("dear", 1, "backward")],
+)  # fmt: skip
+def test_the_report_of_a_schedule_is_what_happens(two_agents, schedule, size, place):
+    """With compression, accumulation, delay, clipping, other modes, and on one node."""
+    words = [str(PYTHONS["newest"]), "training/habits/reported_waits.py", size, schedule, place]
+    assert_all_ok(run_ranks(two_agents, *words))
+
+
+@pytest.mark.parametrize("schedule", IN_FORWARD)
+def test_the_report_of_a_schedule_is_what_happens_with_shards(schedule):
+    with rigs.cluster(2, shards=1) as rig:
+        words = [str(PYTHONS["newest"]), "training/habits/reported_waits.py", 2, schedule, "shards"]
+        assert_all_ok(run_ranks(rig, *words))
+
+
 @pytest.mark.parametrize("first", [0, 2])
 def test_a_rank_may_end_right_after_its_last_step(two_agents, python, first):
     results = run_ranks(two_agents, python, "training/last_step.py", 3, str(first))

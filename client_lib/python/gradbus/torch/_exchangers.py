@@ -29,6 +29,7 @@ from ._buckets.parameter_info import NamedParameter
 from ._buckets.retire import retire_names
 from ._compression_report import report_no_effect
 from ._exchange.bucket_maker import BucketMaker, ExchangedParameter
+from ._exchange.deferred import why_not_deferred
 from ._exchange.gradients import GradientExchange
 from ._exchange.groups import ParameterGroups
 from ._exchange.holders import sees_all_readers
@@ -81,6 +82,7 @@ class ByHand:
 
     synchronized: bool = False
     skips: bool = False  # the next step takes the gradients as they are
+    why_whole_step: str = ""  # what kept the last step from being left to the next forward pass
 
 
 _Modes = tuple[str, ...]  # by parameter, in their order
@@ -155,18 +157,24 @@ class State:
 
     def may_wait_in_forward(self) -> bool:
         """Results may be left to the next forward pass."""
+        return not self.why_not_in_forward()
+
+    def why_not_in_forward(self) -> str:
+        """Why no result is left to the next forward pass, whatever its mode; empty if some are."""
         asked = self.settings
         session = session_of(asked.process_set, "DistributedOptimizer")
+        if not asked.waits_in_backward:
+            return 'wait="step" was asked for'
         # On one node a result is there as soon as a sum is: nothing is left to the forward pass.
-        may_wait = session.local_size < session.size and asked.waits_in_backward
-        if asked.schedule.name == "auto":
-            may_wait = may_wait and self._is_safe_to_defer()
-        return may_wait and steps_alone(self.plain_class)
-
-    def _is_safe_to_defer(self) -> bool:
-        """Everybody who reads a parameter is seen, or found: CUDA graphs would not be."""
-        groups = cast(Any, self._optimizer()).param_groups
-        return sees_all_readers() and all(p.device.type == "cpu" for group in groups for p in group["params"])
+        if session.local_size == session.size:
+            return "all ranks are on one node"
+        if asked.schedule.name == "auto" and not sees_all_readers():
+            return "this PyTorch cannot say who else reads a parameter"
+        if asked.schedule.name == "auto" and _has_devices(self._optimizer()):
+            return "parameters are on a GPU, where a CUDA graph would read them unseen"
+        if not steps_alone(self.plain_class):
+            return f"nothing says that {self.plain_class.__name__} steps each parameter by itself"
+        return ""
 
     @property
     def is_settled(self) -> bool:
@@ -228,6 +236,10 @@ class State:
             ).text
             for (name, p), _ in self.parameters
         )
+
+
+def _has_devices(optimizer: Any) -> bool:
+    return any(p.device.type != "cpu" for group in optimizer.param_groups for p in group["params"])
 
 
 def _inner_step(optimizer: Any) -> Callable[..., Any]:
@@ -387,6 +399,19 @@ def fill(
     except BaseException:
         _let_go(*to)
         raise
+    _warn_of_early_waits(state, to[0])
+
+
+def _warn_of_early_waits(state: State, exchange: GradientExchange) -> None:
+    """Says so when a mode keeps a schedule from what it is for. ``stacklevel`` names who makes the optimizer."""
+    schedule = state.settings.schedule
+    why = why_not_deferred(exchange.buckets)
+    if why and schedule.waits_in_forward and schedule.name != DEFAULT and state.may_wait_in_forward():
+        warnings.warn(
+            f"gradbus: schedule '{schedule.name}' leaves nothing to the next forward pass: {why}. "
+            "optimizer.exchange_plan() says where ranks wait",
+            stacklevel=6,
+        )
 
 
 def _let_go(exchange: GradientExchange, local: LocalModes) -> None:

@@ -16,13 +16,7 @@ from .._ops import Average, Sum, checked_op
 from .._optimizers import made
 from .._process_sets import ProcessSet, global_process_set, lowest_rank, session_of
 from .._session import current
-from ._arguments import (
-    bucket_bytes_of,
-    check_bucket_bytes,
-    check_options,
-    check_positive,
-    sparse_of,
-)
+from ._arguments import bucket_bytes_of, check_bucket_bytes, check_options, check_positive, sparse_of
 from ._broadcast import broadcast_parameters, plain_name
 from ._buckets.parameter_info import NamedParameter
 from ._ddp import refuse_ddp
@@ -209,9 +203,9 @@ class DistributedOptimizerBase(_Optimizer):
     def exchange_plan(self) -> dict[str, Any]:
         """How gradients are exchanged now: ``{"schedule", "waits", "bucket_bytes", "compression", "why", "is_final"}``.
 
-        ``waits`` is where: ``"backward"`` (its end), ``"layer"`` or ``"split"`` (the next forward pass). The two lists
-        have an entry for each bucket, in the order in which backward fills them. ``is_final`` is false while
-        buckets may still change: before the first step, while a plan is made, and while ``--autotune`` searches.
+        ``waits`` is where: ``"backward"`` (its end), ``"step"``, ``"layer"`` or ``"split"`` (the next forward pass);
+        ``why`` has what keeps it from the schedule's place. The lists have an entry for each bucket, as backward
+        fills them. ``is_final``: buckets stay. They may change in the first step, with a plan and ``--autotune``.
         """
         return plan_report(self._gradbus)
 

@@ -21,6 +21,7 @@ from ._arguments import bucket_bytes_of
 from ._buckets.gradient_buckets import Bucket
 from ._buckets.retire import retire_names
 from ._buckets.sums import note_sums_of, unchanged_sums
+from ._exchange.deferred import why_not_deferred
 from ._exchange.rounds import change_passes as change_passes_of
 from ._exchangers import State, fill
 from ._partial_step import steps_alone
@@ -238,14 +239,41 @@ def plan_report(state: State) -> dict[str, Any]:
     """For DistributedOptimizer.exchange_plan()."""
     buckets = state.exchange.buckets
     return {
-        "schedule": state.settings.schedule.name, "waits": state.exchange.waits,
+        "schedule": state.settings.schedule.name, "waits": _waits(state),
         "bucket_bytes": [bucket.flat.numel() * bucket.flat.element_size() for bucket in buckets],
         "compression": [bucket.spec[4] for bucket in buckets],
-        "why": "; ".join(filter(None, (_plan_why(state), _codec_why(state), _shards_why(state)))),
+        "why": "; ".join(filter(None, (_wait_why(state), _plan_why(state), _codec_why(state), _shards_why(state)))),
         "is_final": not (
             state.rebuild_is_due or state.planning_is_due or state.planning or state.tuner or _chooses_codecs(state)
         ),
     }  # fmt: skip
+
+
+def _waits(state: State) -> str:
+    """Where ranks wait, which a mode or the last step may have decided."""
+    on_ranks = [bucket for bucket in state.exchange.buckets if bucket.on_shards is None]
+    if not state.settings.waits_in_backward or not on_ranks:
+        return "step"
+    return "backward" if _wait_why(state) else state.exchange.waits
+
+
+def _wait_why(state: State) -> str:
+    """What has kept results from the next forward pass, to which the schedule leaves them."""
+    if not state.settings.schedule.waits_in_forward:
+        return ""
+    if state.plan is not None and state.plan.waits == "backward":
+        return ""
+    return (
+        state.why_not_in_forward()
+        or why_not_deferred(state.exchange.buckets)
+        or _local_why(state)
+        or state.by_hand.why_whole_step
+    )
+
+
+def _local_why(state: State) -> str:
+    name = min(state.local.names, default="")
+    return f"ranks exchange '{name}' itself, and not its gradient" if name else ""
 
 
 def _plan_why(state: State) -> str:

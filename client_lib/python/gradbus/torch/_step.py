@@ -22,7 +22,8 @@ Closure = Callable[[], Any]
 def step_inside(optimizer: Any, closure: Closure | None) -> Any:
     """What the wrapped optimizer's step() returns; None if parts of it were left to the next forward pass."""
     state = optimizer._gradbus
-    if closure is None and state.exchange.is_deferred and _may_step_parts(optimizer, state):
+    state.by_hand.why_whole_step = "" if closure is None else "step() got a closure"
+    if closure is None and _leaves_parts(optimizer, state):
         settle_before_use(optimizer)
         part = step_part(optimizer, state.plain_class)
         state.exchange.defer_step(part, optimizer, parameters_of(optimizer))
@@ -33,6 +34,19 @@ def step_inside(optimizer: Any, closure: Closure | None) -> Any:
         return state.inner_step(functools.partial(_evaluate, optimizer, closure))
     synchronize(optimizer, is_step=True)
     return state.inner_step()
+
+
+def _leaves_parts(optimizer: Any, state: State) -> bool:
+    """Whether parameters are stepped when they are used next. Notes what speaks against it."""
+    if not state.exchange.is_deferred:
+        state.by_hand.why_whole_step = "results were waited for before step()"
+        return False
+    if not _may_step_parts(optimizer, state):
+        state.by_hand.why_whole_step = "somebody takes part in step(), or would see an earlier parameter"
+        return False
+    if not state.exchange.deferred.is_open:
+        state.by_hand.why_whole_step = "gradients were read before step(), or are kept"
+    return True
 
 
 def _may_step_parts(optimizer: Any, state: State) -> bool:

@@ -37,3 +37,30 @@ class Lamb(torch.optim.Optimizer):
         w = w - group["lr"] * ratio * update
         self.exact[parameter] = (w, m, v, number)
         parameter.copy_(torch.as_tensor(w))
+
+
+class CheckpointedLamb(torch.optim.Optimizer):
+    """The same in float32, with its moments and steps in ``state``, where checkpoints look for them."""
+
+    steps_each_parameter_alone = True
+
+    def __init__(self, parameters, lr=0.01, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0):
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._step(parameter, group)
+
+    def _step(self, w, group):
+        state = self.state[w]
+        if not state:
+            state.update(step=0, m=torch.zeros_like(w), v=torch.zeros_like(w))
+        state["step"] += 1
+        for key, beta, value in zip("mv", group["betas"], (w.grad, w.grad * w.grad)):
+            state[key].mul_(beta).add_(value, alpha=1 - beta)
+        m, v = (state[key] / (1 - beta ** state["step"]) for key, beta in zip("mv", group["betas"]))
+        update = m / (v.sqrt() + group["eps"]) + group["weight_decay"] * w
+        w.sub_(update, alpha=group["lr"] * (w.norm() / update.norm()).item())

@@ -8,6 +8,7 @@ import torch
 from takeover import shared_bytes
 
 CHANGES = 100
+STEPS_MAX = 10  # what a change may cost
 NAMES = ["wfbp", "ddp", "fusion", "bytescheduler", "dear", "auto"]
 
 
@@ -37,7 +38,9 @@ def main():
         used.append(shared_bytes())
     # Kept memory would grow with each change. A freed arena may still be resident in one sample, so medians count.
     assert statistics.median(used[-24:]) <= statistics.median(used[24:48]) + (256 << 10), used
-    print(f"a change costs {statistics.median(changed) / statistics.median(stepped):.1f} steps")
+    cost = statistics.median(changed) / statistics.median(stepped)
+    print(f"a change costs {cost:.1f} steps", flush=True)
+    assert cost < STEPS_MAX, (changed, stepped)
     gradbus.shutdown()
     print("ok", flush=True)
 

@@ -15,7 +15,7 @@ import gradbus.torch as gradbus
 import torch
 from changing_model import Changing
 from gradbus.torch._exchange.holders import sees_all_readers
-from lamb import Lamb
+from lamb import CheckpointedLamb, Lamb
 from optimizer import BATCH, assert_same, batches, loss_of, mine, new_model, pair
 from torch import nn
 
@@ -333,24 +333,29 @@ def case_graphs_that_change():
 
 
 def case_checkpoint_in_the_middle():
-    ours, alone = pair()
-    for model, part in ((ours, mine), (alone, lambda t: t)):
-        stepper = OPTIMIZERS["adam"](model.parameters())
-        stepper = wrap(stepper, model) if model is ours else stepper
-        kept = None
-        for number, (x, y) in enumerate(batches() + batches()):
-            if number == 3:
-                kept = io.BytesIO()
-                torch.save((model.state_dict(), stepper.state_dict()), kept)
-            if number == 6:  # goes back
-                kept.seek(0)
-                weights, state = torch.load(kept)
-                model.load_state_dict(weights)
-                stepper.load_state_dict(state)
-            stepper.zero_grad()
-            loss_of(model, part(x), part(y)).backward()
-            stepper.step()
-    assert_same(ours, alone, tolerance=1e-5)
+    for make in (OPTIMIZERS["sgd"], OPTIMIZERS["adam"], lambda p: CheckpointedLamb(p, lr=0.05, weight_decay=0.01)):
+        ours, alone = pair()
+        for model, part in ((ours, mine), (alone, lambda t: t)):
+            stepper = make(model.parameters())
+            train_from_checkpoint(model, wrap(stepper, model) if model is ours else stepper, part)
+        assert_same(ours, alone, tolerance=1e-5)
+
+
+def train_from_checkpoint(model, stepper, part):
+    """Goes back to the third step after the sixth one."""
+    kept = None
+    for number, (x, y) in enumerate(batches() + batches()):
+        if number == 3:
+            kept = io.BytesIO()
+            torch.save((model.state_dict(), stepper.state_dict()), kept)
+        if number == 6:
+            kept.seek(0)
+            weights, state = torch.load(kept)
+            model.load_state_dict(weights)
+            stepper.load_state_dict(state)
+        stepper.zero_grad()
+        loss_of(model, part(x), part(y)).backward()
+        stepper.step()
 
 
 def case_scripted():

@@ -208,14 +208,17 @@ def _is_held(bucket: Bucket) -> bool:
         return any(is_gradient_held(slot.parameter, own) for slot, own in zip(bucket.slots, bucket.references()))
 
 
-def can_defer(buckets: Sequence[Bucket]) -> bool:
-    """Whether each result is that of its own step, and every use of a parameter can be seen."""
-    return all(
-        bucket.on_shards is None
-        and not bucket.is_delayed
-        and all(can_watch(slot.parameter) for slot in bucket.slots)
-        for bucket in buckets
-    )
+def why_not_deferred(buckets: Sequence[Bucket]) -> str:
+    """Empty when each result is that of its own step, and every use of a parameter can be seen."""
+    for bucket in buckets:
+        if bucket.on_shards is not None:
+            return f"shards step on '{bucket.slots[0].name}'"
+        if bucket.is_delayed:
+            return f"results of '{bucket.slots[0].name}' are delayed, so those of an earlier step are there"
+        for slot in bucket.slots:
+            if not can_watch(slot.parameter):
+                return f"'{slot.name}' is of class {type(slot.parameter).__name__}, whose uses cannot be seen"
+    return ""
 
 
 keep_module_out_of_compiler(__name__)

@@ -160,7 +160,7 @@ class GradientExchange:
 
     @property
     def waits(self) -> str:
-        """Where: "backward", "layer" or "split"."""
+        """Where, by the schedule: "backward", "layer" or "split"."""
         return waits_of(self._schedule)
 
     def time_with(self, times: StepTimes | None) -> None:

@@ -34,7 +34,7 @@ from .._ddp import refuse_ddp
 from .._timeline import PassSpan, profiled
 from .._tuning.step_times import StepTimes
 from .backward import BackwardEnd, next_order
-from .deferred import Deferred, can_defer
+from .deferred import Deferred, why_not_deferred
 from .groups import ParameterGroups
 from .hooks import has_later_ones
 from .uncompiled import keep_module_out_of_compiler
@@ -177,7 +177,8 @@ class Rounds:
                     bucket.note()
 
     def _may_defer(self) -> bool:
-        return all(bucket.started and not bucket.done for bucket in self._buckets) and can_defer(self._buckets)
+        started = all(bucket.started and not bucket.done for bucket in self._buckets)
+        return started and not why_not_deferred(self._buckets)
 
     def _start(self, bucket: Bucket, has_gradients: bool = True, gives_up: bool = False) -> None:
         if bucket.on_shards is not None:
