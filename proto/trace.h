@@ -24,14 +24,15 @@ enum class TraceKind : uint32_t {
   kAccumulate = 10,  // received chunks are added
   kDecode = 11,
   kDeliver = 12,  // results are copied to the ranks
+  kQueue = 13,    // from the last post on the node to the start: what a byte budget delays
 };
-inline constexpr uint32_t kTraceKindMax = 12;
+inline constexpr uint32_t kTraceKindMax = 13;
 
 // "wait for ranks"; as shown in a trace.
 constexpr std::string_view trace_kind_name(TraceKind kind) {
   constexpr std::array<std::string_view, kTraceKindMax + 1> kNames = {
-      "?",    "phase",          "wait",    "in flight",  "wait for ranks", "reduce", "encode",
-      "send", "wait for peers", "receive", "accumulate", "decode",         "deliver"};
+      "?",    "phase",          "wait",    "in flight",  "wait for ranks", "reduce",  "encode",
+      "send", "wait for peers", "receive", "accumulate", "decode",         "deliver", "queue"};
   const auto number = static_cast<uint32_t>(kind);
   return kNames[number <= kTraceKindMax ? number : 0];
 }

@@ -119,6 +119,7 @@ size_t WorkerDataJob::do_work() {
   for (; links_ != nullptr && broken_.ok(); ++work) {
     const std::optional<uint32_t> next = starts_.next(*links_);
     if (!next) break;
+    note(*tensors_[*next], TraceKind::kQueue);
     begin(*tensors_[*next]);
   }
   work += reduce_local();
@@ -188,6 +189,7 @@ void WorkerDataJob::on_submission(uint32_t local_rank, const Submission& record)
   // Rounds that only read or write a residual exchange nothing.
   const bool exchanges = posted->request().kind == SubmissionKind::kPosted;
   if (!exchanges || !starts_.has(posted->id())) return begin(*posted);
+  note(*posted, TraceKind::kQueue);
   if (const Status status = starts_.ready(posted->id(), posted->ready_round(), *links_);
       !status.ok())
     fail(status);

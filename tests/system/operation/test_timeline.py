@@ -123,7 +123,7 @@ def test_agents_and_ranks_agree_on_the_time(traced):
         if span["cat"] == "rank" and span["name"] != "in flight":
             continue
         # By the tensor's id, which decides the row: a name may be used again.
-        key = span["pid"], (span["tid"] - 16) // 13, span["args"]["round"]
+        key = span["pid"], (span["tid"] - 16) // 14, span["args"]["round"]
         if span["cat"] == "rank":
             flights[key] = span
         else:
@@ -148,6 +148,23 @@ def test_agents_and_ranks_agree_on_the_time(traced):
     assert checked >= 2 * (STEPS - 5)
     buckets = [tensor for tensor in summary["tensors"] if tensor["rounds"] >= STEPS - 3]
     assert buckets and all(set(AGENT_KINDS) <= set(tensor["agents_us"]) for tensor in buckets)
+
+
+@pytest.mark.parametrize(("schedule", "queues"), [("ddp:budget=1K", True), ("ddp", False)])
+def test_rounds_with_a_byte_budget_have_a_queue(tmp_path, schedule, queues):
+    file = tmp_path / "trace.json"
+    ran = gradbus("run", "-np", "2", "--agents", "2", "--embedded", "--timeline", str(file), "--schedule", schedule,
+                  "--", sys.executable, TRAINING, str(STEPS))
+    assert ran.returncode == 0, ran.stderr
+    kinds = collections.defaultdict(dict)
+    for span in spans_of(json.loads(file.read_text())):
+        if span["cat"] == "agent":
+            kinds[span["pid"], span["args"]["tensor"], span["args"]["round"]][span["name"]] = span
+    queued = [names for names in kinds.values() if "queue" in names]
+    assert len(queued) >= 2 * (STEPS - 5) if queues else not queued
+    for names in queued:
+        assert end(names["wait for ranks"]) <= names["queue"]["ts"] + 1
+        assert end(names["queue"]) <= names["send"]["ts"] + 1
 
 
 def test_the_text_and_the_picture(traced):

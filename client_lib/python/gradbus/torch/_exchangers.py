@@ -177,14 +177,6 @@ class State:
         return ""
 
     @property
-    def is_settled(self) -> bool:
-        """Buckets and codecs stay as they are: nothing measures, plans or searches."""
-        return not (
-            self.rebuild_is_due or self.planning_is_due or self.codecs_are_due
-            or self.recorder or self.planning or self.tuner or self.codec_trials
-        )  # fmt: skip
-
-    @property
     def is_released(self) -> bool:
         """It exchanges nothing any more."""
         return self.exchange.detached

@@ -45,10 +45,17 @@ def warn_of_whole_steps(plain: type, schedule: Schedule) -> None:
 def adapt(optimizer: Any) -> None:
     """After each step: makes other buckets when it is time to, and no rank has joined."""
     state: State = optimizer._gradbus
-    if state.is_settled or state.attendance.is_short:
+    if _is_settled(state) or state.attendance.is_short:
         return
     with contextlib.suppress(RankHasCalledJoin):
         _adapt(optimizer, state)
+
+
+def _is_settled(state: State) -> bool:
+    return not (
+        state.rebuild_is_due or state.planning_is_due or state.codecs_are_due
+        or state.recorder or state.planning or state.tuner or state.codec_trials
+    )  # fmt: skip
 
 
 def resume(optimizer: Any) -> None:

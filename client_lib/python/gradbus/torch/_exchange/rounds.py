@@ -225,8 +225,11 @@ class Rounds:
         missing = [bucket for bucket in buckets if not bucket.done]
         try:
             waiting = [bucket for bucket in missing if not bucket.started]
-            if waiting:
-                self._start_all(waiting, gives_up)
+            for bucket in waiting:
+                _adopt_all(bucket, self._process_set)
+            set_parameters([bucket.on_shards for bucket in waiting if bucket.on_shards is not None])
+            for bucket in waiting:
+                self._start(bucket, gives_up=gives_up)
             if is_used:
                 for bucket in missing:
                     _refuse_changed(bucket)
@@ -244,13 +247,6 @@ class Rounds:
             self.exchanges += 1
         if is_used and any([bucket.is_given_up for bucket in missing]):
             raise self.deferred.aborted.error_of_remote_abort()
-
-    def _start_all(self, waiting: Sequence[Bucket], gives_up: bool) -> None:
-        for bucket in waiting:
-            _adopt_all(bucket, self._process_set)
-        set_parameters([bucket.on_shards for bucket in waiting if bucket.on_shards is not None])
-        for bucket in waiting:
-            self._start(bucket, gives_up=gives_up)
 
     def _complete(self, bucket: Bucket, is_as_noted: bool) -> None:
         bucket.point_as_noted() if is_as_noted else bucket.point()
