@@ -4,16 +4,15 @@
 //
 //   mode           time of a step
 //   sync           simulated: simulator.h
-//   delayed:k      max(C, L, X, (e + l + d) / k): an ideal pipeline. Each operation is encoded,
-//   sent
-//                  and decoded (e, l, d) within k steps. Without coding that is max(C, L):
-//                  Pipe-SGD, Li et al. 2018, section 3
+//   delayed:k      max(C, L, X, (e + l + d) / k)
 //   localsgd:H     C + A / H for an all-reduce A of all parameters: Stich 2019
-//   diloco:H       C + f / H max(0, A_f - o C) for f fragments, each with an all-reduce A_f that
-//   may
-//                  take o steps: Streaming DiLoCo, Douillard et al. 2025, section 2
-//   ps:*           simulated, with push and pull through shards in the place of an all-reduce:
-//                  network.h. Equal nodes wait for each other in no such mode, so all take as long
+//   diloco:H       C + f / H max(0, A_f - o C)
+//   ps:*           simulated, with push and pull in place of an all-reduce: network.h
+//
+// delayed is an ideal pipeline (Pipe-SGD, Li et al. 2018). Each operation is encoded, sent and
+// decoded (e, l, d) within k steps. Without coding the time is max(C, L). In diloco each of f
+// fragments has an all-reduce A_f that may take o steps (Streaming DiLoCo, Douillard et al. 2025).
+// In ps modes equal nodes never wait for each other, so all of these modes take as long.
 //
 // averaging and gossip exchange in the background, and nothing here says how that slows a step.
 #pragma once

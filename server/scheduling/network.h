@@ -15,7 +15,7 @@
 // Through S shards, each on a machine of its own with such a link, n nodes push m bytes and pull m.
 // Both directions of a link work at once, and a chunk is answered as soon as it is summed. A
 // shard's link carries n m / S bytes each way, and R times as many with R replicas: the incast that
-// BytePS (Jiang et al. 2020, section 4) counts.
+// BytePS (Jiang et al. 2020) counts.
 //
 //   push and pull    2R a + max(1, R n / S) m (b+g)
 //   push, or pull     R a + max(1, R n / S) m (b, push: +g)
