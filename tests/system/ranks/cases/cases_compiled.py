@@ -41,7 +41,7 @@ def model(training, backend):
     return model
 
 
-@compiled_case(COMPILED, INDUCTOR)
+@compiled_case(COMPILED)
 def before_it_is_wrapped(training, backend):
     """With the names of the compiled module, and a loss that is compiled, too."""
     model = mlp()

@@ -315,15 +315,17 @@ def autocast_to_bfloat16(place):
 WHOLE = {"bucket_cap_mb": 25}  # the compiler cuts the graph where buckets end
 
 
-def compiled(place, backend="aot_eager"):
+@case()
+def compiled(place):
     model = mlp()
     network = place.wrap(model, **WHOLE)
-    return train(place, model, adam(model), network, torch.compile(network, backend=backend))
+    return train(place, model, adam(model), network, torch.compile(network, backend="aot_eager"))
 
 
-def compiled_before_it_is_wrapped(place, backend="aot_eager"):
+@case(DDP)
+def compiled_before_it_is_wrapped(place):
     model = mlp()
-    network = place.wrap(torch.compile(model, backend=backend), **WHOLE)
+    network = place.wrap(torch.compile(model, backend="aot_eager"), **WHOLE)
     return train(place, model, adam(model), network)
 
 
@@ -342,21 +344,7 @@ def compiled_autograd(place, backend="aot_eager"):
     return model
 
 
-case()(compiled)
-case(DDP)(compiled_before_it_is_wrapped)
 case(DDP)(compiled_autograd)
-
-
-@named_only
-@case()
-def inductor(place):
-    return compiled(place, "inductor")
-
-
-@named_only
-@case(DDP)
-def inductor_before_it_is_wrapped(place):
-    return compiled_before_it_is_wrapped(place, "inductor")
 
 
 @named_only
