@@ -39,20 +39,10 @@ class Lamb(torch.optim.Optimizer):
         parameter.copy_(torch.as_tensor(w))
 
 
-class CheckpointedLamb(torch.optim.Optimizer):
+class CheckpointedLamb(Lamb):
     """The same in float32, with its moments and steps in ``state``, where checkpoints look for them."""
 
     steps_each_parameter_alone = True
-
-    def __init__(self, parameters, lr=0.01, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0):
-        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._step(parameter, group)
 
     def _step(self, w, group):
         state = self.state[w]
